@@ -1,0 +1,1 @@
+"""Tailrace: change data capture for Spark."""

@@ -1,0 +1,1 @@
+"""Captures: one folder a database, one contract for all of them."""

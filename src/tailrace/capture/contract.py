@@ -1,0 +1,188 @@
+"""The contract of a capture: what changed in one database?
+
+One mechanism a database. The runtime drives it, the Spark source reads snapshot chunks through it on
+executors, the command line installs it. A capture object holds settings only until it is used, so it can be
+made anywhere, from the same settings, and it never travels pickled.
+
+Threads: `live` and `acknowledge` belong to one thread. Every other method opens a short-lived connection of
+its own and may be called from any thread at any time. `close` may be called from any thread at any time and
+ends a running `live` within its `wait`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tailrace.model.change import ChangeBatch, Part
+from tailrace.model.position import Position
+from tailrace.model.table import TableRef, TableSchema
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a mechanism can do, stated rather than discovered by failure."""
+
+    before_images: bool
+    transactions: bool
+    truncate: bool
+    schema_events: bool
+    snapshot: bool
+    resumable_snapshot: bool
+    interleaved_snapshot: bool
+    lag: bool
+    standby: bool
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing `coverage` or `check` found. `remedy` is the exact command or SQL that mends it."""
+
+    severity: Literal["error", "warning", "info"]
+    code: str
+    message: str
+    table: str | None = None
+    remedy: str | None = None
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a position trails the source. A number that cannot be had is None."""
+
+    changes: int | None = None
+    bytes: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A range of a table's rows for a snapshot read: JSON only, so that it travels and is stored.
+
+    `bounds` is the mechanism's own description of the range; `rows` an estimate for progress.
+    """
+
+    table: TableRef
+    index: int
+    bounds: dict[str, Any] = field(default_factory=dict)
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """Who else reads the same log, and where it stands."""
+
+    name: str
+    acknowledged: int
+    pending: int | None = None
+
+
+class Capture(ABC):
+    """See the module's text for threads. Errors are of `tailrace.model.errors`, with the remedy."""
+
+    capabilities: Capabilities
+
+    @abstractmethod
+    def identity(self) -> str:
+        """The source's identity, as in `Position.source`. SetupMissing where setup never ran."""
+
+    @abstractmethod
+    def tables(self) -> list[TableRef]:
+        """Every table that could be captured, in name order."""
+
+    @abstractmethod
+    def resolve(self, names: Sequence[str]) -> list[TableRef]:
+        """The tables these names mean (`orders`, `main.orders`, `*`). ConfigError names the nearest one."""
+
+    @abstractmethod
+    def describe(self, ref: TableRef) -> TableSchema:
+        """Columns, types and key of a table, from the catalog, now; `generation` as setup recorded it."""
+
+    @abstractmethod
+    def coverage(self, tables: Sequence[TableRef]) -> list[Finding]:
+        """Can these tables be streamed, and what is missing? Changes nothing."""
+
+    @abstractmethod
+    def setup(self, tables: Sequence[TableRef]) -> list[str]:
+        """Install what capture needs for these tables, in one transaction; idempotent.
+
+        Repairs what drifted: such a table gets a new generation. Returns a sentence for each thing it did;
+        nothing where nothing was to do.
+        """
+
+    @abstractmethod
+    def teardown(self, tables: Sequence[TableRef] | None = None) -> list[str]:
+        """Remove capture of these tables, or, with None, everything Tailrace ever installed. Idempotent."""
+
+    @abstractmethod
+    def register(self, consumer: str) -> Position:
+        """Make sure the consumer has a cursor, so that the source keeps its log for it.
+
+        A new consumer starts at the source's newest position, which is returned; a known one keeps its
+        cursor, and the cursor is returned. Idempotent.
+        """
+
+    @abstractmethod
+    def forget(self, consumer: str) -> None:
+        """Remove the consumer's cursor; the source need not keep its log for it. Idempotent."""
+
+    @abstractmethod
+    def consumers(self) -> list[Consumer]:
+        """Every registered consumer."""
+
+    @abstractmethod
+    def head(self) -> Position:
+        """The newest committed position a reader can see now."""
+
+    @abstractmethod
+    def live(
+        self, start: Position, tables: Sequence[TableRef], *, consumer: str, wait: float = 0.5
+    ) -> Iterator[Part | None]:
+        """Changes after `start`: whole transactions in commit order, large ones in parts. Runs until closed.
+
+        Yields None when nothing came for `wait` seconds, so that its caller can look up. Memory is bounded
+        at any transaction size. Before the first part it makes sure that the position can be continued:
+        IdentityMismatch, LogLost, SchemaDrift or SetupMissing otherwise, never a gap. The same errors are
+        raised when that becomes so while it runs.
+        """
+
+    @abstractmethod
+    def acknowledge(self, position: Position, *, consumer: str) -> Position:
+        """Everything up to `position` is durable downstream; the mechanism may release its log.
+
+        Never called for part of a transaction. It may be lazy: the returned position is the one that the
+        source now has on record. Acknowledging an older position than before is harmless and changes nothing.
+        """
+
+    @abstractmethod
+    def wait_visible(self, position: Position, timeout: float) -> None:
+        """Return when a read begun now sees every transaction up to `position`; Transient on time-out."""
+
+    @abstractmethod
+    def plan(self, table: TableRef, *, rows_per_chunk: int) -> list[Chunk]:
+        """Cut a table into ranges that together hold every row, also rows inserted later. Never empty."""
+
+    @abstractmethod
+    def snapshot(
+        self,
+        table: TableSchema,
+        chunk: Chunk,
+        *,
+        position: int,
+        seq: int,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[ChangeBatch]:
+        """The rows of a chunk as they are now, as `r` changes at `position`, numbered from `seq`.
+
+        SchemaDrift where the table no longer has the columns of `table`. With `columns` only those are read
+        (the images then have only those fields).
+        """
+
+    @abstractmethod
+    def lag(self, position: Position) -> Lag:
+        """How far `position` trails the newest one."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End a running `live` and release everything. Idempotent."""
