@@ -22,7 +22,8 @@ class TableRef:
     name: str
 
     def __str__(self) -> str:
-        return f"{self.schema}.{self.name}"
+        """`schema.name`; a part with a dot or a quote in it stands in double quotes, so two never read alike."""
+        return ".".join(quote(part) if "." in part or '"' in part else part for part in (self.schema, self.name))
 
 
 def quote(identifier: str) -> str:

@@ -1,0 +1,78 @@
+"""A stream's offset: the position in the log, and for every table how far its snapshot is.
+
+Both travel in one JSON object in Spark's own offset log, so a crash resumes at a chunk and a finished
+snapshot is never repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.model.errors import StateUnreadable
+from tailrace.model.position import Position
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A table's snapshot: `next` of `of` chunks of `plan` are delivered. `generation`: of the table's capture.
+
+    A table that needs no snapshot has a cursor without chunks (`of` is 0).
+    """
+
+    plan: str
+    next: int
+    of: int
+    generation: str
+
+    @property
+    def complete(self) -> bool:
+        """Whether every chunk was delivered."""
+        return self.next >= self.of
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Everything up to `position`, and the chunks before each cursor, is delivered."""
+
+    position: Position
+    snapshots: dict[str, Cursor] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object that Spark stores; equal offsets give equal text."""
+        return {
+            "v": VERSION,
+            "source": self.position.source,
+            "position": self.position.version,
+            "snapshots": {
+                table: {"plan": c.plan, "next": c.next, "of": c.of, "generation": c.generation}
+                for table, c in sorted(self.snapshots.items())
+            },
+        }
+
+    @classmethod
+    def from_json(cls, body: object) -> Offset:
+        """The offset of a JSON object; StateUnreadable says what is wrong with any other."""
+        if not isinstance(body, dict):
+            raise StateUnreadable("an offset must be a JSON object")
+        if body.get("v") != VERSION:
+            raise StateUnreadable(
+                f"an offset of version {body.get('v')!r} cannot be read; this Tailrace reads version {VERSION}",
+                remedy="use the Tailrace that wrote it, or start a new query with a new checkpoint and stateDir",
+            )
+        position = Position.from_json({"source": body.get("source"), "version": body.get("position")})
+        cursors: dict[str, Cursor] = {}
+        snapshots = body.get("snapshots")
+        if not isinstance(snapshots, dict):
+            raise StateUnreadable("an offset must have `snapshots`")
+        for table, cursor in snapshots.items():
+            match cursor:
+                case {"plan": str(plan), "next": int(done), "of": int(of), "generation": str(generation)} if (
+                    0 <= done <= of
+                ):
+                    cursors[table] = Cursor(plan, done, of, generation)
+                case _:
+                    raise StateUnreadable(f"the snapshot cursor of table {table} in an offset cannot be read")
+        return cls(position, cursors)

@@ -1,0 +1,158 @@
+"""The options of `format("tailrace")`: read, checked and named in errors before anything is opened."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from tailrace.model.errors import ConfigError
+
+View = Literal["envelope", "table", "net", "packed"]
+
+DESCRIPTIONS: dict[str, str] = {
+    "url": "The source, e.g. `sqlite:shop.db`. `${NAME}` is taken from the environment. Required.",
+    "tables": "Tables to read, separated by commas, or a JSON array of names; `*` means all. Required.",
+    "stateDir": "Directory for the changelog, shared by driver and executors. Required for streams.",
+    "startingOffsets": "Of a new query: `earliest` (snapshot, then changes), `latest` (changes only), or the"
+    " JSON of an offset. Default `earliest`.",
+    "maxRowsPerTrigger": "At most so many changes a micro-batch; a transaction is never split."
+    " Default 200000.",
+    "maxBytesPerTrigger": "At most so many bytes of changes a micro-batch. Default 64 MB.",
+    "failOnDataLoss": "`true`: stop with the remedy when the source no longer has what comes next."
+    " `false`: warn and take a fresh snapshot. Default `true`.",
+    "numPartitions": "How many tasks read a micro-batch or a snapshot. Default 2 for streams, 1 for batch"
+    " reads: one task sees one moment.",
+    "view": "`envelope` (JSON images, any tables), `table` (typed columns of one table), `net` (latest per"
+    " key of one table), `packed` (Arrow batches, for engines). Default `envelope` for streams, `table` for"
+    " batch reads.",
+    "consumer": "Name of this reader's cursor at the source. Default: derived from `stateDir`.",
+    "setup": "`auto`: install what capture needs where it is missing; `manual`: refuse with the remedy."
+    " Default `auto`.",
+    "types": 'JSON object of column types that override the derived ones: `{"orders.price": "string"}`.',
+    "chunkRows": "Rows a snapshot chunk. Default 100000.",
+    "ack": "`sink`: the source may release its log once Spark has committed the batch; `changelog`: once the"
+    " changelog is durable. Default `sink`.",
+    "retention": "Seconds that acknowledged changelog segments are kept. Default 0.",
+    "maxChangelogBytes": "Back-pressure: capture pauses while more is unacknowledged. Default 4 GB.",
+    "owner": "Name shown when another process wants the same state directory. Default: the consumer.",
+}
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """The options, typed. Travels pickled to executors, so it carries references, never secrets."""
+
+    url: str
+    tables: tuple[str, ...]
+    state_dir: str | None = None
+    starting: Literal["earliest", "latest"] | dict[str, Any] = "earliest"
+    max_rows: int = 200_000
+    max_bytes: int = 64 * 1024 * 1024
+    fail_on_data_loss: bool = True
+    partitions: int | None = None
+    view: View | None = None
+    consumer: str | None = None
+    setup: Literal["auto", "manual"] = "auto"
+    types: dict[str, str] = field(default_factory=dict)
+    chunk_rows: int = 100_000
+    ack: Literal["sink", "changelog"] = "sink"
+    retention: float = 0.0
+    max_changelog_bytes: int = 4 * 1024**3
+    owner: str | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """The options of a query. ConfigError names the option, and the nearest known one."""
+        known = {name.lower(): name for name in DESCRIPTIONS}
+        given: dict[str, str] = {}
+        for name, value in options.items():
+            if name.lower() == "path":
+                raise ConfigError("load() takes no path here", remedy='use .option("url", …) and .load()')
+            if name.lower() not in known:
+                near = difflib.get_close_matches(name.lower(), known, 1)
+                hint = f"; did you mean `{known[near[0]]}`?" if near else ""
+                raise ConfigError(f"unknown option `{name}`{hint}", remedy=f"options: {', '.join(DESCRIPTIONS)}")
+            given[known[name.lower()]] = str(value)
+        for required in ("url", "tables"):
+            if not given.get(required, "").strip():
+                raise ConfigError(f"option `{required}` is missing", remedy=DESCRIPTIONS[required])
+        return cls(
+            url=given["url"],
+            tables=_names(given["tables"]),
+            state_dir=given.get("stateDir") or None,
+            starting=_starting(given.get("startingOffsets", "earliest")),
+            max_rows=_number(given, "maxRowsPerTrigger", 200_000, 1),
+            max_bytes=_number(given, "maxBytesPerTrigger", 64 * 1024 * 1024, 1),
+            fail_on_data_loss=_choice(given, "failOnDataLoss", ("true", "false"), "true") == "true",
+            partitions=_number(given, "numPartitions", 0, 1) or None,
+            view=_choice(given, "view", get_args(View), None),  # type: ignore[arg-type]
+            consumer=given.get("consumer") or None,
+            setup=_choice(given, "setup", ("auto", "manual"), "auto"),  # type: ignore[arg-type]
+            types=_types(given.get("types", "{}")),
+            chunk_rows=_number(given, "chunkRows", 100_000, 1),
+            ack=_choice(given, "ack", ("sink", "changelog"), "sink"),  # type: ignore[arg-type]
+            retention=float(_number(given, "retention", 0, 0)),
+            max_changelog_bytes=_number(given, "maxChangelogBytes", 4 * 1024**3, 1),
+            owner=given.get("owner") or None,
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    if text.lstrip().startswith("["):
+        try:
+            names = json.loads(text)
+        except ValueError:
+            names = None
+        if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+            raise ConfigError("option `tables` is not a JSON array of names")
+        return tuple(names)
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ConfigError("option `tables` has an empty name in it")
+    return names
+
+
+def _number(given: Mapping[str, str], name: str, default: int, least: int) -> int:
+    if name not in given:
+        return default
+    try:
+        value = int(given[name])
+    except ValueError:
+        raise ConfigError(f"option `{name}` is not a whole number") from None
+    if value < least:
+        raise ConfigError(f"option `{name}` must be at least {least}")
+    return value
+
+
+def _choice(given: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str | None) -> str | None:
+    value = given.get(name)
+    if value is None:
+        return default
+    if value.lower() not in allowed:
+        raise ConfigError(f"option `{name}` is `{value}`; it must be one of {', '.join(allowed)}")
+    return value.lower()
+
+
+def _starting(text: str) -> Any:
+    if text.strip().lower() in ("earliest", "latest"):
+        return text.strip().lower()
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise ConfigError("option `startingOffsets` must be `earliest`, `latest` or the JSON of an offset")
+    return body
+
+
+def _types(text: str) -> dict[str, str]:
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict) or not all(isinstance(value, str) for value in body.values()):
+        raise ConfigError('option `types` must be a JSON object like {"orders.price": "string"}')
+    return body
