@@ -1,0 +1,52 @@
+# One verb a need. Everything runs from .venv, which `make setup` builds from requirements.lock; every other
+# target makes sure of it first, so a fresh clone needs nothing prepared.
+
+BIN := .venv/bin
+STAMP := .venv/.stamp
+PYTHON_FILES := src tests scripts/docs $(wildcard bench)
+
+.DEFAULT_GOAL := help
+.PHONY: setup demo test test-long bench check format docs lock clean help
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+setup: $(STAMP) ## Install system packages and the locked environment (.venv); instant when done
+
+$(STAMP): requirements.lock pyproject.toml scripts/setup scripts/system-packages
+	@scripts/setup
+
+demo: $(STAMP) ## Run the demonstration (DEMO_SECONDS=… to end it by itself)
+	@$(BIN)/python -m tailrace.demo
+
+test: $(STAMP) ## Run the tests, in random order
+	@$(BIN)/pytest -m "not long" $(TESTS)
+
+test-long: $(STAMP) ## Run the long tests: faults at random, soak, fuzz
+	@$(BIN)/pytest -m long $(TESTS)
+
+bench: $(STAMP) ## Run the benchmarks (BENCH="name --option" chooses)
+	@$(BIN)/python -m bench $(BENCH)
+
+check: $(STAMP) ## Run every static check: ruff, mypy, layers, documentation
+	@$(BIN)/ruff check $(PYTHON_FILES)
+	@$(BIN)/ruff format --check $(PYTHON_FILES)
+	@$(BIN)/mypy src tests
+	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/docs --check
+
+format: $(STAMP) ## Format the code and mend what ruff can mend
+	@$(BIN)/ruff check --fix-only $(PYTHON_FILES)
+	@$(BIN)/ruff format $(PYTHON_FILES)
+
+docs: $(STAMP) ## Write the generated parts of the documentation
+	@$(BIN)/python scripts/docs
+
+lock: $(STAMP) ## Resolve the dependencies anew into requirements.lock (UPGRADE=--upgrade for newer ones)
+	@$(BIN)/uv pip compile -q $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header --all-extras --group dev pyproject.toml -o requirements.lock >/dev/null
+
+clean: ## Remove what make and the tools left behind, the environment too
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build \
+		spark-warehouse metastore_db derby.log artifacts
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
