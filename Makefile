@@ -32,7 +32,7 @@ check: $(STAMP) ## Run every static check: ruff, mypy, layers, documentation
 	@$(BIN)/ruff check $(PYTHON_FILES)
 	@$(BIN)/ruff format --check $(PYTHON_FILES)
 	@$(BIN)/mypy src tests
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python scripts/docs --check
 
 format: $(STAMP) ## Format the code and mend what ruff can mend

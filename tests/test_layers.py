@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -15,8 +16,11 @@ def _contracts(root: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_every_import_keeps_to_the_layers(root: Path) -> None:
-    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--no-logo"]
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    done = subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
