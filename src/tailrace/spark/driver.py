@@ -1,0 +1,260 @@
+"""The driver's side of a stream: what Spark's runner process holds while a query runs.
+
+Spark calls `initial`, `latest`, `partitions` and `acknowledge` one after the other from one thread, in the
+orders that its own log dictates: after a crash `partitions` may be the very first call, so each of them opens
+what it needs. A filler thread owns the database connection and fills the changelog meanwhile; `latest`
+decides how much of it, and how many snapshot chunks, the next micro-batch holds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tailrace.capture.contract import Capture
+from tailrace.changelog.filesystem import open_filesystem
+from tailrace.changelog.log import Changelog
+from tailrace.changelog.statefile import read_state, write_state
+from tailrace.model.errors import ConfigError, IdentityMismatch, LogLost, SchemaDrift, SetupMissing
+from tailrace.model.position import Position
+from tailrace.model.table import TableRef
+from tailrace.runtime.filler import Filler
+from tailrace.spark.offsets import Cursor, Offset
+from tailrace.spark.options import SourceOptions
+from tailrace.spark.partitions import Slice, share
+from tailrace.spark.plans import PlanStore
+from tailrace.spark.snapshots import Snapshots
+
+LONG_POLL = 0.5
+LOOK_FOR_REQUESTS = 1.0
+DEFAULT_PARTITIONS = 2
+GAPS = (LogLost, SchemaDrift, SetupMissing)
+logger = logging.getLogger("tailrace.spark")
+
+
+def consumer_name(state_dir: str) -> str:
+    """The cursor's name for a state directory that was given none: stable, and never shared by accident."""
+    return "spark-" + hashlib.sha256(state_dir.encode()).hexdigest()[:12]
+
+
+class StreamDriver:
+    """One query's capture, changelog and snapshots."""
+
+    def __init__(self, options: SourceOptions, open_capture: Callable[[SourceOptions], Capture]) -> None:
+        if options.state_dir is None:
+            raise ConfigError(
+                "option `stateDir` is missing",
+                remedy='.option("stateDir", "/a/directory/that/driver/and/executors/share")',
+            )
+        self._options = options
+        self._state_dir = options.state_dir
+        self._consumer = options.consumer or consumer_name(options.state_dir)
+        self._capture = open_capture(options)
+        self._refs = self._capture.resolve(options.tables)
+        self._fs, self._root = open_filesystem(options.state_dir)
+        self._snapshots = Snapshots(
+            self._capture, PlanStore(self._fs, self._root), self._refs, options.chunk_rows
+        )
+        self._changelog: Changelog | None = None
+        self._filler: Filler | None = None
+        self._generations: dict[TableRef, str] = {}
+        self._initial: Offset | None = None
+        self._newest: Offset | None = None
+        self._target: int | None = None
+        self._looked = 0.0
+
+    def initial(self) -> Offset:
+        """Where a new query begins. The same answer again until Spark has logged the first offset."""
+        if self._initial is None:
+            self._initial = self._begin()
+        return self._initial
+
+    def latest(self, start: Offset, *, max_rows: int | None, max_bytes: int | None) -> Offset:
+        """The end of the next micro-batch; `start` itself after a long poll in which nothing came."""
+        try:
+            filler = self._open(start)
+            self.acknowledge(start)
+            if time.monotonic() - self._looked > LOOK_FOR_REQUESTS:
+                self._snapshots.look_for_requests()
+                self._looked = time.monotonic()
+            if self._target is not None:
+                filler.catch_up(self._target)
+            end = self._advance(start, max_rows, max_bytes)
+            if end == start and self._target is None:
+                filler.wait(start.position.version, LONG_POLL)
+                filler.raise_if_failed()
+                end = self._advance(start, max_rows, max_bytes)
+        except GAPS as error:
+            if self._options.fail_on_data_loss:
+                raise
+            logger.warning("%s: taking a fresh snapshot, because failOnDataLoss is false", error.message)
+            end = self._jump(start, max_rows)
+        self._newest = end
+        return end
+
+    def prepare_available_now(self) -> None:
+        """From now on go up to what the source has at this moment, and no further."""
+        self._target = self._capture.head().version
+
+    def partitions(self, start: Offset, end: Offset, *, single: bool) -> list[Slice]:
+        """The tasks of a micro-batch: windows of the log, then snapshot chunks. The same on every replay.
+
+        With `single` one task reads everything, unless the batch holds chunks only.
+        """
+        filler = self._open(start, cut=end.position.version)
+        changelog = self._log()
+        while changelog.end < end.position.version:
+            filler.raise_if_failed()
+            filler.wait(changelog.end, LONG_POLL)
+        windows = changelog.plan(start.position.version, end.position.version)
+        chunks = self._snapshots.reads(start, end)
+        tables = tuple(self._refs)
+        progress = {"start": start.to_json(), "end": end.to_json()}
+        if single and windows:
+            return [Slice(tuple(windows), tuple(chunks), tables, progress)]
+        parts = self._options.partitions or DEFAULT_PARTITIONS
+        slices = [Slice(run, (), tables, progress) for run in share(windows, parts)]
+        return slices + [Slice((), (chunk,), tables, progress) for chunk in chunks]
+
+    def acknowledge(self, offset: Offset) -> None:
+        """Spark has committed everything up to this offset."""
+        if self._filler is not None:
+            self._filler.acknowledge(offset.position)
+        self._snapshots.committed(offset)
+
+    def report(self) -> dict[str, Any] | None:
+        """Numbers for Spark's progress: how far the newest offset trails the source."""
+        if self._filler is None or self._newest is None:
+            return None
+        return {
+            "position": self._newest.position.version,
+            "lag": dataclasses.asdict(self._filler.lag()),
+            "state": self._filler.health().state,
+            "chunks_left": sum(cursor.of - cursor.next for cursor in self._newest.snapshots.values()),
+        }
+
+    def close(self) -> None:
+        """Let go of the source and the state directory."""
+        if self._filler is not None:
+            self._filler.close()
+            self._filler = None
+        if self._changelog is not None:
+            self._changelog.close()
+            self._changelog = None
+        self._capture.close()
+
+    def _begin(self) -> Offset:
+        starting = self._options.starting
+        if isinstance(starting, dict):
+            return Offset.from_json(starting)
+        self._prepare(self._refs)
+        position = self._capture.register(self._consumer)
+        path = f"{self._root}/initial.json"
+        if (saved := read_state(self._fs, path, "initial-offset")) is not None:
+            offset = Offset.from_json(saved["offset"])
+            # Nothing was acknowledged since, so this is the first start again: the same answer.
+            if offset.position == position and saved["starting"] == starting:
+                return offset
+            # A former query went further. This one begins anew, and the log is kept for it from now on.
+            self._capture.forget(self._consumer)
+            position = self._capture.register(self._consumer)
+        self._open_changelog(position.source).reset(position)
+        cursors = {}
+        if starting == "latest":
+            generations = self._capture.generations()
+            cursors = {str(ref): Cursor("-", 0, 0, generations[ref][0]) for ref in self._refs}
+        offset = Offset(position, cursors)
+        body = {"starting": starting, "offset": offset.to_json()}
+        write_state(self._fs, path, "initial-offset", body)
+        return offset
+
+    def _prepare(self, refs: list[TableRef]) -> None:
+        """Install capture for tables that this query has never read; those it has read must still have it."""
+        if self._options.setup == "auto" and refs:
+            for line in self._capture.setup(refs):
+                logger.info("%s", line)
+
+    def _open(self, start: Offset, cut: int | None = None) -> Filler:
+        if self._filler is not None:
+            self._filler.raise_if_failed()
+            return self._filler
+        self._prepare([ref for ref in self._refs if str(ref) not in start.snapshots])
+        identity = self._capture.identity()
+        if start.position.source != identity:
+            raise IdentityMismatch(
+                f"the query's offsets belong to source {start.position.source}, but {identity} answers",
+                remedy="point `url` at the source the query was started on, or start a new query with a new"
+                " checkpoint and stateDir",
+            )
+        self._capture.register(self._consumer)
+        self._generations = {ref: found[0] for ref, found in self._capture.generations().items()}
+        changelog = self._open_changelog(identity)
+        # The GIL: a decoding thread must not make Spark's calls wait for their turn.
+        sys.setswitchinterval(0.0005)
+        self._filler = Filler(
+            self._capture,
+            changelog,
+            self._refs,
+            consumer=self._consumer,
+            start=start.position,
+            ack=self._options.ack,
+            accept=self._accepted(start),
+            cut=cut,
+        )
+        self._filler.start()
+        return self._filler
+
+    def _accepted(self, start: Offset) -> dict[TableRef, str]:
+        """Tables whose capture may have begun after the position: a snapshot covers what is missing."""
+        changes_only = self._options.starting == "latest"
+        accepted = {}
+        for ref in self._refs:
+            cursor = start.snapshots.get(str(ref))
+            generation = self._generations.get(ref)
+            known = cursor is not None and cursor.generation == generation
+            if generation is not None and (known or not changes_only or cursor is None):
+                accepted[ref] = generation
+        return accepted
+
+    def _open_changelog(self, source: str) -> Changelog:
+        if self._changelog is None:
+            self._changelog = Changelog.open(
+                f"{self._state_dir}/changelog",
+                owner_name=self._options.owner or self._consumer,
+                source=source,
+                max_bytes=self._options.max_changelog_bytes,
+                retention=self._options.retention,
+            )
+        return self._changelog
+
+    def _log(self) -> Changelog:
+        if self._changelog is None:
+            raise ConfigError("the changelog is not open")
+        return self._changelog
+
+    def _advance(self, start: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
+        changelog, at = self._log(), start.position.version
+        version = changelog.bound(at, max_rows=max_rows, max_bytes=max_bytes, up_to=self._target)
+        room = None if max_rows is None else max_rows - changelog.rows(at, version)
+        parts = self._options.partitions or DEFAULT_PARTITIONS
+        cursors = self._snapshots.advance(start, self._generations, room=room, parts=parts)
+        return Offset(start.position.at(version), cursors)
+
+    def _jump(self, start: Offset, max_rows: int | None) -> Offset:
+        """The log has a gap and the user allows it: go on from now, with fresh snapshots."""
+        if self._filler is not None:
+            self._filler.close()
+            self._filler = None
+        self._capture.setup(self._refs)
+        self._capture.forget(self._consumer)
+        position: Position = self._capture.register(self._consumer)
+        self._open_changelog(position.source).reset(position)
+        self._snapshots.again()
+        begin = Offset(position, dict(start.snapshots))
+        self._open(begin)
+        return self._advance(begin, max_rows, None)

@@ -1,0 +1,87 @@
+"""The executors' side: windows and chunks become Arrow batches of the chosen view. Stateless."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from tailrace.capture.contract import Capture
+from tailrace.changelog.reader import read_window
+from tailrace.model.change import ChangeBatch, marker
+from tailrace.model.net import net
+from tailrace.model.pack import pack
+from tailrace.model.position import Position
+from tailrace.model.render import envelope
+from tailrace.model.table import TableSchema
+from tailrace.model.views import net_view, table_view
+from tailrace.spark.options import View
+from tailrace.spark.partitions import ChunkRead, Slice
+
+VISIBLE_TIMEOUT = 60.0
+PACKED = pa.schema(
+    [
+        pa.field("kind", pa.string()),
+        pa.field("table", pa.string()),
+        pa.field("rows", pa.int64()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+
+
+def read_slice(part: Slice, view: View, changelog: str, capture: Capture) -> Iterator[pa.RecordBatch]:
+    """Everything a task delivers, in order."""
+    if view == "packed":
+        yield packed("progress", "", 0, json.dumps(part.progress).encode())
+    if view == "net":
+        everything = [batch for group in _groups(part, changelog, capture) for batch in group]
+        if everything:
+            yield net_view(net(everything))
+        return
+    for group in _groups(part, changelog, capture):
+        if view == "envelope":
+            yield _in_order([envelope(batch) for batch in group])
+        elif view == "table":
+            for batch in group:
+                yield table_view(batch)
+        else:
+            for batch in group:
+                yield packed("changes", str(batch.table.ref), len(batch), pack(batch))
+
+
+def packed(kind: str, table: str, rows: int, payload: bytes) -> pa.RecordBatch:
+    """One row of the packed view."""
+    return pa.RecordBatch.from_pydict(
+        {"kind": [kind], "table": [table], "rows": [rows], "payload": [payload]}, schema=PACKED
+    )
+
+
+def _groups(part: Slice, changelog: str, capture: Capture) -> Iterator[Sequence[ChangeBatch]]:
+    """Batches that interleave, together: a window of the log, or one batch of a chunk."""
+    wanted = set(part.tables)
+    for window in part.windows:
+        if batches := read_window(changelog, window, tables=wanted):
+            yield batches
+    for chunk in part.chunks:
+        for batch in read_chunk(chunk, capture):
+            yield [batch]
+
+
+def read_chunk(read: ChunkRead, capture: Capture) -> Iterator[ChangeBatch]:
+    """A chunk's rows, not before every transaction up to its position is visible to a reader."""
+    table = TableSchema.from_json(read.table)
+    capture.wait_visible(Position(read.source, read.position), VISIBLE_TIMEOUT)
+    if read.chunk.index == 0:
+        yield marker(table, read.position, read.seq - 1, int(time.time() * 1_000_000))
+    yield from capture.snapshot(table, read.chunk, position=read.position, seq=read.seq)
+
+
+def _in_order(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The batches of several tables as one, in the order of their transactions."""
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches).combine_chunks()
+    ordered = table.sort_by([("position", "ascending"), ("seq", "ascending")])
+    return ordered.combine_chunks().to_batches()[0]
