@@ -1,0 +1,65 @@
+"""The door between a request to stop and the batch that is being written.
+
+A stop lets the running batch finish and holds back the next one, so a stopped pipeline has no half-written
+batch and a restart repeats nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Closed(Exception):
+    """A batch that came after the stop: nothing of it was written, and it comes again after a restart."""
+
+
+class Gate:
+    """Batches pass one at a time; `close` waits for the one inside."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside: int | None = None
+        self._closed = False
+        self._released = False
+        self.finished = -1
+
+    @property
+    def closed(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._closed
+
+    @contextmanager
+    def batch(self, number: int) -> Iterator[None]:
+        """Be inside with a batch. After a stop it waits for `release` and raises Closed."""
+        with self._changed:
+            if self._closed:
+                self._changed.wait_for(lambda: self._released, timeout=60)
+                raise Closed
+            self._inside = number
+        try:
+            yield
+            self.finished = number
+        finally:
+            with self._changed:
+                self._inside = None
+                self._changed.notify_all()
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Let no further batch in and wait for the one inside; False if it took longer than `timeout`."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            return self._changed.wait_for(lambda: self._inside is None, timeout)
+
+    def wait_closed(self, timeout: float) -> bool:
+        """Sleep, but wake at once when a stop is asked for; True then."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closed, timeout)
+
+    def release(self) -> None:
+        """The query is stopping: a batch that waits at the door may give up."""
+        with self._changed:
+            self._released = True
+            self._changed.notify_all()

@@ -1,0 +1,139 @@
+"""A pipeline's run: start the query, watch it, stop it between two batches, say what went wrong.
+
+    start ─▶ batches ─▶ stop asked for ─▶ the running batch ends ─▶ its commit is on disk ─▶ query stops ─▶ release
+
+`request_stop` may be called from a signal handler. The last batch's end is acknowledged to the source at the
+end of the run, because Spark tells the source of a commit only when another batch follows.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tailrace.engine.gate import Gate
+from tailrace.engine.progress import committed, is_committed
+from tailrace.engine.spec import PipelineSpec
+from tailrace.engine.writer import BatchWriter
+from tailrace.model.errors import TailraceError
+from tailrace.runtime.observer import Observer, Silence
+from tailrace.spark.crossing import cause
+from tailrace.spark.offsets import Offset
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+WATCH_SECONDS = 0.25
+COMMIT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended: batches and changes written, and the last committed offset."""
+
+    batches: int
+    rows: int
+    offset: Offset | None
+
+
+class Pipeline:
+    """One run of a pipeline."""
+
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        spark: SparkSession,
+        *,
+        release: Callable[[Offset], None],
+        observer: Observer | None = None,
+    ) -> None:
+        self._spec = spec
+        self._spark = spark
+        self._release = release
+        self._observer = observer or Silence()
+        self._gate = Gate()
+        self._writer = BatchWriter(spec, self._gate, self._observer)
+        self._stop = threading.Event()
+
+    def request_stop(self) -> None:
+        """Finish the batch that is being written, then end the run. Safe in a signal handler."""
+        self._stop.set()
+
+    def run(self, *, once: bool = False) -> RunResult:
+        """Run until stopped, or with `once` until everything the source has now is written."""
+        query = self._start(once)
+        self._observer.event("pipeline.started", name=self._spec.name, once=once)
+        try:
+            self._watch(query)
+        finally:
+            self._end(query)
+        self._raise_failure(query)
+        last = committed(self._spec.checkpoint)
+        if last is not None:
+            self._release(last[1])
+        result = RunResult(self._writer.batches, self._writer.rows, last[1] if last else None)
+        self._observer.event("pipeline.stopped", batches=result.batches, rows=result.rows)
+        return result
+
+    def _start(self, once: bool) -> StreamingQuery:
+        try:
+            frame = self._spark.readStream.format("tailrace").options(**self._spec.options).load()
+            stream = frame.writeStream.queryName(self._spec.name).foreachBatch(self._writer)
+            stream = stream.option("checkpointLocation", self._spec.checkpoint)
+            return (stream.trigger(availableNow=True) if once else stream).start()
+        except Exception as error:
+            raise self._ours(error) from error
+
+    def _watch(self, query: StreamingQuery) -> None:
+        told = -1
+        while query.isActive and not self._stop.wait(WATCH_SECONDS):
+            progress = query.lastProgress
+            if progress is not None and progress["timestamp"] != told:
+                told = progress["timestamp"]
+                self._observer.event("pipeline.progress", **_numbers(progress))
+
+    def _end(self, query: StreamingQuery) -> None:
+        if query.isActive and self._gate.close():
+            batch = self._gate.finished
+            deadline = time.monotonic() + COMMIT_SECONDS
+            # Stopping before Spark has written the commit would make it write the batch again.
+            while batch >= 0 and query.isActive and time.monotonic() < deadline:
+                if is_committed(self._spec.checkpoint, batch):
+                    break
+                time.sleep(0.01)
+        self._gate.close(0)
+        query.stop()
+        self._gate.release()
+        self._writer.close()
+
+    def _raise_failure(self, query: StreamingQuery) -> None:
+        if self._writer.error is not None:
+            raise self._ours(self._writer.error) from self._writer.error
+        error = query.exception()
+        if error is not None and not self._stop.is_set():
+            raise self._ours(error) from error
+
+    def _ours(self, error: BaseException) -> BaseException:
+        """Tailrace's error behind what Spark raised; a foreign one is named, with the log that has the rest."""
+        found = cause(error)
+        if found is not None:
+            return found
+        where = self._spec.spark_log
+        lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        return TailraceError(
+            f"Spark failed: {lines[-1][:500]}", remedy=f"Spark's log: {where}" if where else None
+        )
+
+
+def _numbers(progress: Any) -> dict[str, Any]:
+    source = (progress["sources"] or [{}])[0]
+    return {
+        "batch": progress["batchId"],
+        "rows": progress["numInputRows"],
+        "rate": progress["processedRowsPerSecond"],
+        "source": source.get("latestOffset"),
+    }

@@ -1,0 +1,41 @@
+"""Spark's own log of a query, read from its checkpoint directory."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow.fs as pafs
+
+from tailrace.changelog.filesystem import open_filesystem
+from tailrace.model.errors import StateUnreadable
+from tailrace.spark.offsets import Offset
+
+
+def committed(checkpoint: str) -> tuple[int, Offset] | None:
+    """The last batch Spark committed, and its end; None if there is none yet."""
+    fs, root = open_filesystem(checkpoint)
+    batches = _numbers(fs, f"{root}/commits")
+    if not batches:
+        return None
+    last = max(batches)
+    try:
+        with fs.open_input_stream(f"{root}/offsets/{last}") as stream:
+            lines = stream.read().decode().splitlines()
+        return last, Offset.from_json(json.loads(lines[2]))
+    except (OSError, ValueError, IndexError) as error:
+        raise StateUnreadable(
+            f"Spark's offset log of batch {last} cannot be read",
+            place=f"{checkpoint}/offsets/{last}",
+            remedy="restore the checkpoint directory, or start anew with an empty state directory",
+        ) from error
+
+
+def is_committed(checkpoint: str, batch: int) -> bool:
+    """Whether Spark has written this batch to its commit log."""
+    fs, root = open_filesystem(checkpoint)
+    return bool(fs.get_file_info(f"{root}/commits/{batch}").type == pafs.FileType.File)
+
+
+def _numbers(fs: pafs.FileSystem, directory: str) -> list[int]:
+    selector = pafs.FileSelector(directory, allow_not_found=True)
+    return [int(info.base_name) for info in fs.get_file_info(selector) if info.base_name.isdigit()]

@@ -1,0 +1,157 @@
+"""One micro-batch: packed Arrow batches from Spark, out to every feed and mirror.
+
+The same batch may come again after a crash, with the same progress; sinks skip what they already have. A
+passing fault of a sink is retried here, inside the batch, so that nothing is acknowledged meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.engine.gate import Closed, Gate
+from tailrace.engine.quarantine import Quarantine
+from tailrace.engine.spec import Feed, Mirror, PipelineSpec
+from tailrace.model.change import ChangeBatch, Op
+from tailrace.model.errors import Transient
+from tailrace.model.net import net
+from tailrace.model.pack import unpack
+from tailrace.runtime.observer import Observer
+from tailrace.sinks.contract import Progress, Report
+from tailrace.spark.offsets import Offset
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PARALLEL_TABLES = 2
+
+
+class BatchWriter:
+    """The function a query gives to foreachBatch."""
+
+    def __init__(self, spec: PipelineSpec, gate: Gate, observer: Observer) -> None:
+        self._spec = spec
+        self._gate = gate
+        self._observer = observer
+        self._quarantine = Quarantine(spec.dead_letters) if spec.on_error == "skip" else None
+        self._pool = ThreadPoolExecutor(PARALLEL_TABLES, thread_name_prefix="tailrace-mirror")
+        self.error: BaseException | None = None
+        self.batches = 0
+        self.rows = 0
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        try:
+            with self._gate.batch(number):
+                self._write(frame, number)
+        except Closed:
+            raise
+        except BaseException as error:
+            # The JVM makes text of it; whoever runs the pipeline wants the error itself.
+            self.error = error
+            raise
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(wait=True)
+
+    def _write(self, frame: DataFrame, number: int) -> None:
+        begun = time.monotonic()
+        progress, batches = received(frame.toArrow(), self._spec.name)
+        if progress is None:
+            return
+        rows = sum(len(batch) for batch in batches)
+        self._observer.event("batch.started", batch=number, rows=rows)
+        for feed in self._spec.feeds:
+            self._feed(feed, [batch for batch in batches if feed.wants(batch)], progress)
+        work = [(m, [b for b in batches if b.table.ref == m.table]) for m in self._spec.mirrors]
+        reports = list(self._pool.map(lambda item: self._mirror(item[0], item[1], progress), work))
+        self.batches += 1
+        self.rows += rows
+        self._observer.event(
+            "batch.written",
+            batch=number,
+            rows=rows,
+            position=progress.end,
+            seconds=time.monotonic() - begun,
+            tables=_counts(batches),
+            written=sum(report.written for report in reports),
+            deleted=sum(report.deleted for report in reports),
+        )
+
+    def _feed(self, feed: Feed, batches: Sequence[ChangeBatch], progress: Progress) -> None:
+        if not feed.snapshot:
+            batches = [kept for batch in batches if len(kept := _without_snapshot(batch))]
+        if batches:
+            self._patiently(lambda: feed.sink.write(batches, progress))
+
+    def _mirror(self, mirror: Mirror, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
+        if not batches:
+            return Report()
+        if self._quarantine is not None:
+            batches = [self._quarantine.sift(batch) for batch in batches]
+        changes = net(batches)
+        report = self._patiently(lambda: mirror.sink.apply(mirror.target, changes, progress))
+        self._observer.event(
+            "mirror.applied",
+            table=str(mirror.table),
+            target=mirror.target,
+            written=report.written,
+            deleted=report.deleted,
+            skipped=report.skipped,
+        )
+        return report
+
+    def _patiently(self, write: Callable[[], Report]) -> Report:
+        """Retry passing faults with backoff and full jitter; a stop ends the waiting."""
+        deadline = time.monotonic() + self._spec.retry_seconds
+        delay = 0.2
+        while True:
+            try:
+                return write()
+            except Transient as error:
+                if time.monotonic() >= deadline or self._gate.closed:
+                    raise
+                self._observer.event("sink.retry", message=error.message, seconds=delay)
+                self._gate.wait_closed(random.uniform(0, delay))  # noqa: S311 - jitter, not secrecy
+                delay = min(delay * 2, 30.0)
+
+
+def received(table: pa.Table, pipeline: str) -> tuple[Progress | None, list[ChangeBatch]]:
+    """A packed micro-batch: which one it is, and its changes."""
+    progress: Progress | None = None
+    batches: list[ChangeBatch] = []
+    for kind, payload in zip(table["kind"].to_pylist(), table["payload"], strict=True):
+        if kind == "progress":
+            progress = progress or _progress(json.loads(payload.as_buffer().to_pybytes()), pipeline)
+        else:
+            batches.append(unpack(payload.as_buffer()))
+    return progress, batches
+
+
+def _progress(body: dict[str, object], pipeline: str) -> Progress:
+    start, end = Offset.from_json(body["start"]), Offset.from_json(body["end"])
+    moved = {
+        table: (cursor.plan, cursor.next)
+        for table, cursor in end.snapshots.items()
+        if start.snapshots.get(table) != cursor and cursor.of
+    }
+    return Progress(pipeline, start.position.version, end.position.version, moved)
+
+
+def _without_snapshot(batch: ChangeBatch) -> ChangeBatch:
+    snapshot = pc.is_in(batch.data["op"], value_set=pa.array([Op.READ.value, Op.SNAPSHOT.value]))
+    return ChangeBatch(batch.table, batch.data.filter(pc.invert(snapshot)))
+
+
+def _counts(batches: Sequence[ChangeBatch]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for batch in batches:
+        counts[batch.table.ref.name] = counts.get(batch.table.ref.name, 0) + len(batch)
+    return counts
