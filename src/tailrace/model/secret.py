@@ -6,7 +6,9 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 MASK = "***"
-_SECRET_PARAMETERS = frozenset({"password", "passwd", "pwd", "token", "secret", "sslpassword", "apikey", "api_key"})
+_SECRET_PARAMETERS = frozenset(
+    {"password", "passwd", "pwd", "token", "secret", "sslpassword", "apikey", "api_key"}
+)
 
 
 class Secret:
@@ -51,13 +53,14 @@ def mask_url(url: str) -> str:
         query = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         return MASK
-    netloc = parts.netloc
-    if "@" in netloc:
-        userinfo, _, host = netloc.rpartition("@")
-        user, colon, _ = userinfo.partition(":")
-        netloc = f"{user}{':' + MASK if colon else ''}@{host}"
+    secret = any(name.lower() in _SECRET_PARAMETERS for name, _ in query)
+    if "@" not in parts.netloc and not secret:
+        return url
+    userinfo, at, host = parts.netloc.rpartition("@")
+    user, colon, _ = userinfo.partition(":")
+    netloc = f"{user}{':' + MASK if colon else ''}{at}{host}"
     shown = parts.query
-    if any(name.lower() in _SECRET_PARAMETERS for name, _ in query):
+    if secret:
         masked = [(name, MASK if name.lower() in _SECRET_PARAMETERS else value) for name, value in query]
         shown = urlencode(masked, safe="*/:", quote_via=quote)
     return urlunsplit((parts.scheme, netloc, parts.path, shown, parts.fragment))

@@ -74,7 +74,9 @@ class SourceOptions:
             if name.lower() not in known:
                 near = difflib.get_close_matches(name.lower(), known, 1)
                 hint = f"; did you mean `{known[near[0]]}`?" if near else ""
-                raise ConfigError(f"unknown option `{name}`{hint}", remedy=f"options: {', '.join(DESCRIPTIONS)}")
+                raise ConfigError(
+                    f"unknown option `{name}`{hint}", remedy=f"options: {', '.join(DESCRIPTIONS)}"
+                )
             given[known[name.lower()]] = str(value)
         for required in ("url", "tables"):
             if not given.get(required, "").strip():

@@ -90,4 +90,6 @@ class PlanStore:
 
     def _names(self, directory: str) -> list[str]:
         selector = pafs.FileSelector(directory, allow_not_found=True)
-        return sorted(info.base_name for info in self._fs.get_file_info(selector) if info.base_name.endswith(".json"))
+        return sorted(
+            info.base_name for info in self._fs.get_file_info(selector) if info.base_name.endswith(".json")
+        )

@@ -41,7 +41,9 @@ def defaults(master: str) -> dict[str, str]:
     }
     if master.startswith("local"):
         # Both avoid forked processes for every checkpoint file; they are right for local disks only.
-        manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        manager = (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        )
         settings["spark.sql.streaming.checkpointFileManagerClass"] = manager
         settings["spark.hadoop.fs.file.impl"] = "org.apache.hadoop.fs.RawLocalFileSystem"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
@@ -60,12 +62,16 @@ def open_session(
     merged = {**defaults(master), **(settings or {})}
     # The workers must run this interpreter: a PATH without the virtual environment has another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
         config = log.with_suffix(".log4j2.properties")
         config.write_text(_LOG4J)
         java = f"-Dlog4j2.configurationFile={config.resolve().as_uri()}"
-        merged["spark.driver.extraJavaOptions"] = f"{merged.get('spark.driver.extraJavaOptions', '')} {java}".strip()
+        merged["spark.driver.extraJavaOptions"] = (
+            f"{merged.get('spark.driver.extraJavaOptions', '')} {java}".strip()
+        )
         with _stderr_into(log):
             return _start(name, master, merged)
     return _start(name, master, merged)

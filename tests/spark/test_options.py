@@ -1,0 +1,53 @@
+"""Options of format("tailrace"): wrong ones are refused by name before anything is opened."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.model.errors import ConfigError
+from tailrace.spark.options import DESCRIPTIONS, SourceOptions
+
+REQUIRED = {"url": "sqlite:shop.db", "tables": "orders"}
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    options = SourceOptions.parse(REQUIRED)
+    assert options.tables == ("orders",)
+    assert options.starting == "earliest"
+    assert options.max_rows == 200_000
+    assert options.fail_on_data_loss
+    assert options.view is None
+
+
+def test_names_of_options_do_not_care_about_case_as_in_spark() -> None:
+    assert SourceOptions.parse({**REQUIRED, "maxrowspertrigger": "7"}).max_rows == 7
+
+
+def test_tables_may_be_a_list_or_json_where_names_have_commas() -> None:
+    assert SourceOptions.parse({**REQUIRED, "tables": "a, b"}).tables == ("a", "b")
+    assert SourceOptions.parse({**REQUIRED, "tables": '["a, b", "c"]'}).tables == ("a, b", "c")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"tabels": "x"}, "did you mean `tables`"),
+        ({"path": "x"}, "path"),
+        ({"maxRowsPerTrigger": "many"}, "maxRowsPerTrigger"),
+        ({"maxRowsPerTrigger": "0"}, "maxRowsPerTrigger"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss"),
+        ({"view": "rows"}, "view"),
+        ({"startingOffsets": "yesterday"}, "startingOffsets"),
+        ({"types": "[]"}, "types"),
+        ({"tables": "a,,b"}, "tables"),
+        ({"tables": "[1]"}, "tables"),
+        ({"url": " "}, "url"),
+    ],
+)
+def test_a_wrong_option_is_named(given: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        SourceOptions.parse({**REQUIRED, **given})
+
+
+def test_every_option_is_described() -> None:
+    assert all(text.endswith(".") for text in DESCRIPTIONS.values())
