@@ -1,0 +1,34 @@
+"""Configuration: `tailrace.toml` as typed, frozen models.
+
+`load_config` reads the file (`load`), lays `TAILRACE_*` variables and flags over it (`overrides`), resolves
+references to the environment (`references`), validates the result with the models (`models`, `sinks`,
+`values`), checks what spans several sections (`checks`), and turns whatever is wrong into one ConfigError
+that names file and line (`problems`, `lines`). `config_schema` and `keys` describe the models (`schema`,
+`outline`). Nothing here connects to anything.
+"""
+
+from tailrace.config.load import load_config
+from tailrace.config.models import Batch, Config, Feed, Source, Spark, State, Table
+from tailrace.config.outline import Key, keys
+from tailrace.config.references import expand
+from tailrace.config.schema import config_schema
+from tailrace.config.sinks import DeltaSink, HttpSink, Sink, StdoutSink
+
+__all__ = [
+    "Batch",
+    "Config",
+    "DeltaSink",
+    "Feed",
+    "HttpSink",
+    "Key",
+    "Sink",
+    "Source",
+    "Spark",
+    "State",
+    "StdoutSink",
+    "Table",
+    "config_schema",
+    "expand",
+    "keys",
+    "load_config",
+]

@@ -1,0 +1,302 @@
+"""The models of `tailrace.toml`, one a table of the file; every field's description is its documentation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from tailrace.config import lines
+from tailrace.config.hints import listed, nearest
+from tailrace.config.sinks import Section, Sink
+from tailrace.config.values import Count, Duration, LocalPath, Name, Size, Url, directory_of, flatten
+from tailrace.model.secret import MASK, mask_url
+
+SCHEMES = {"sqlite": "sqlite"}
+_SECRET_SETTING = re.compile(r"secret|password|token|access[.]?key|credential", re.IGNORECASE)
+
+
+class Source(Section):
+    """The database whose changes are captured."""
+
+    type: Literal["sqlite"] = Field(
+        default="sqlite", description="The kind of database; the URL's scheme says it too."
+    )
+    url: Url = Field(description="The database: `sqlite:shop.db`, the path relative to the file's directory.")
+    tables: tuple[str, ...] = Field(
+        default=(),
+        description="The tables that capture watches, `*` for all of them. Default: those that `[[table]]`"
+        " and `[[feed]]` name.",
+    )
+    consumer: Name | None = Field(
+        default=None, description="Name of the pipeline's cursor at the source. Default: the pipeline's name."
+    )
+    setup: Literal["auto", "manual"] = Field(
+        default="auto",
+        description="`auto`: the pipeline installs what capture needs in the source; `manual`: it refuses to"
+        " start without, and names the command.",
+    )
+    types: dict[str, str] = Field(
+        default_factory=dict,
+        description='Types that override the derived ones, by column: `{ "orders.price" = "string" }`.',
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _locate(cls, value: str, info: ValidationInfo) -> str:
+        scheme, colon, rest = value.partition(":")
+        if not colon or scheme.lower() not in SCHEMES:
+            raise ValueError(
+                f"must begin with {listed(f'{name}:' for name in SCHEMES)}, as in `sqlite:shop.db`"
+            )
+        wanted = info.data.get("type")
+        if wanted and SCHEMES[scheme.lower()] != wanted:
+            raise ValueError(f"is not the URL of a {wanted} source")
+        if rest.startswith("//") and not rest.startswith("///"):
+            raise ValueError("must name a file and no host: `sqlite:shop.db` or `sqlite:/var/shop.db`")
+        path = rest.removeprefix("//")
+        if not path or "\0" in path:
+            raise ValueError("names no database file")
+        # The rest of a URL is percent-encoded, so the directory put before it must be too.
+        base = "" if path.startswith("/") else quote(str(directory_of(info))) + "/"
+        return f"sqlite:{base}{path}"
+
+    @field_validator("tables")
+    @classmethod
+    def _are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return check_tables(value)
+
+    @field_validator("types", mode="before")
+    @classmethod
+    def _flatten(cls, value: Any) -> Any:
+        return flatten(value)
+
+    @field_validator("types")
+    @classmethod
+    def _are_types(cls, value: dict[str, str]) -> dict[str, str]:
+        from tailrace.model.errors import TailraceError
+        from tailrace.model.table import SIMPLE_TYPES, ColumnType
+
+        for column, name in value.items():
+            if "." not in column:
+                raise ValueError(f"`{column}` must name a table and a column: `orders.price`")
+            try:
+                _ = ColumnType(name).arrow
+            except TailraceError:
+                known = [*SIMPLE_TYPES, "decimal(10,2)"]
+                raise ValueError(
+                    f"`{column}` has an unknown type{nearest(name, known) or f'; known are {listed(known)}'}"
+                ) from None
+        return value
+
+
+class State(Section):
+    """Where a pipeline keeps what it must remember."""
+
+    directory: LocalPath = Field(
+        default=Path(".tailrace"), description="Directory of the state, relative to the file's directory."
+    )
+    ack: Literal["sink", "changelog"] = Field(
+        default="sink",
+        description="When the source may release its log: once the `sink` has the changes, or once the"
+        " `changelog` has them on disk.",
+    )
+    retention: Duration = Field(
+        default=0.0, description="How long acknowledged segments of the changelog are kept."
+    )
+    max_size: Size = Field(
+        default=4 * 1024**3,
+        description="Capture pauses while the changelog holds more than this unacknowledged.",
+    )
+
+
+class Batch(Section):
+    """How much a micro-batch takes; a transaction is never split."""
+
+    max_rows: Count = Field(default=200_000, ge=1, description="At most so many changes a micro-batch.")
+    max_bytes: Size = Field(
+        default=64 * 1024**2, description="At most so many bytes of changes a micro-batch."
+    )
+
+
+class Spark(Section):
+    """The Spark session; any `spark.*` setting may stand beside `master`."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "patternProperties": {r"^spark(\.|$)": {"description": "A Spark setting."}},
+            "additionalProperties": False,
+        },
+    )
+
+    master: str = Field(
+        default="local[2]", description="Spark's master: `local[2]`, `spark://host:7077`, `yarn`."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settings(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: inner if key == "master" else setting(inner) for key, inner in flatten(value).items()}
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Every `spark.*` setting."""
+        return dict(self.__pydantic_extra__ or {})
+
+    @model_serializer(mode="plain")
+    def _shown(self) -> dict[str, str]:
+        return {"master": self.master, **shown_settings(self.settings)}
+
+
+class Table(Section):
+    """A mirror: the current state of a table, kept in a sink that holds tables."""
+
+    name: str = Field(min_length=1, description="The table, or `*` for every captured table.")
+    sink: str = Field(default="", description="The sink that holds the mirror. Default: the only delta sink.")
+    target: str = Field(
+        default="", alias="as", description="The mirror's name in the sink. Default: the table's name."
+    )
+
+    def target_of(self, table: str) -> str:
+        """The mirror's name for a captured table of that name."""
+        return self.target or table.rpartition(".")[2]
+
+
+class Feed(Section):
+    """A change feed: every change of some tables, sent to a sink."""
+
+    tables: tuple[str, ...] = Field(default=("*",), description="The tables, `*` for every captured table.")
+    sink: str = Field(
+        default="", description="Where changes go. Default: the only sink that takes changes, else `stdout`."
+    )
+    snapshot: bool = Field(default=True, description="Whether the existing rows are sent first.")
+
+    @field_validator("tables")
+    @classmethod
+    def _are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return check_tables(value)
+
+
+class Config(Section):
+    """A whole `tailrace.toml`, with defaults filled in and paths made absolute."""
+
+    name: Name = Field(
+        default="",
+        validate_default=False,
+        description="The pipeline's name. Default: the file's name without its ending; for `tailrace.toml`"
+        " the name of its directory.",
+    )
+    on_error: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="A value or row that cannot be carried: `stop` the pipeline or `skip` the row.",
+    )
+    source: Source = Field(description="The database whose changes are captured.")
+    state: State = Field(
+        default_factory=State, validate_default=False, description="Where the state is kept."
+    )
+    batch: Batch = Field(default_factory=Batch, description="How much a micro-batch takes.")
+    spark: Spark = Field(default_factory=Spark, description="The Spark session.")
+    sinks: dict[Name, Sink] = Field(
+        default_factory=dict, description="The sinks, each under a name of your choice."
+    )
+    tables: tuple[Table, ...] = Field(
+        default=(), alias="table", description="Mirrors: the current state of tables."
+    )
+    feeds: tuple[Feed, ...] = Field(
+        default=(), alias="feed", description="Change feeds: every change of tables."
+    )
+
+    _path: Path = PrivateAttr(default=Path("tailrace.toml"))
+    _references: dict[lines.Path, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """The file that was read, absolute."""
+        return self._path
+
+    @property
+    def directory(self) -> Path:
+        """The file's directory, where relative paths start."""
+        return self._path.parent
+
+    @property
+    def consumer(self) -> str:
+        """The name of the pipeline's cursor at the source."""
+        return self.source.consumer or self.name
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """The tables that capture watches, as names to resolve; `("*",)` where one of them is `*`."""
+        names = self.source.tables or (
+            *(table.name for table in self.tables),
+            *(name for feed in self.feeds for name in feed.tables),
+        )
+        return ("*",) if "*" in names else tuple(dict.fromkeys(names))
+
+    def reference(self, *path: str | int) -> str | None:
+        """What the file says at a path in place of a value from the environment: `sqlite:${DB}`.
+
+        Other processes get this text and expand it themselves (`tailrace.config.expand`), so that a secret
+        does not travel.
+        """
+        return self._references.get(path)
+
+    def shown(self) -> dict[str, Any]:
+        """The whole configuration as it may be printed: references as written, secrets masked."""
+        body = self.model_dump(by_alias=True, mode="json")
+        for path, text in self._references.items():
+            _put(body, path, text)
+        return body
+
+    def __repr_args__(self) -> Any:
+        yield from self.shown().items()
+
+
+def _put(body: Any, path: lines.Path, text: str) -> None:
+    *parents, last = path
+    for step in parents:
+        try:
+            body = body[step]
+        except (KeyError, IndexError, TypeError):
+            return
+    if isinstance(body, dict | list):
+        # A reference inside a URL may stand beside a password that is written out.
+        body[last] = mask_url(text) if "@" in text or "?" in text else text  # type: ignore[index]
+
+
+def shown_settings(settings: dict[str, str]) -> dict[str, str]:
+    """Spark settings with the secret ones masked, by the words that Spark itself redacts."""
+    return {
+        key: MASK if _SECRET_SETTING.search(f"{key} {value}") else mask_url(value)
+        for key, value in settings.items()
+    }
+
+
+def setting(value: Any) -> Any:
+    """A Spark setting as Spark takes it; numbers and booleans become their text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def check_tables(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names, none of them empty and none twice."""
+    if not all(name.strip() and "\0" not in name for name in names):
+        raise ValueError("has an empty name in it")
+    if len(set(names)) < len(names):
+        raise ValueError("names a table twice")
+    return names

@@ -1,0 +1,148 @@
+"""The kinds of values that a key may have: durations, sizes, names, secrets, places of files.
+
+Each is an annotated type that validates, describes itself in the JSON Schema, and serialises without what
+must not be shown. Relative paths are taken from the directory in the validation's context, which is that of
+the configuration file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
+
+from tailrace.model.secret import MASK, Secret, mask_url
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])i?)?B?", re.IGNORECASE)
+_BYTES = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def parse_duration(value: Any) -> float:
+    """Seconds, from `10s`, `500ms`, `5m`, `1h` or `7d`."""
+    if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
+        return float(match[1]) * _SECONDS[match[2]]
+    raise ValueError('must be a duration with its unit: "500ms", "10s", "5m", "1h" or "7d"')
+
+
+def parse_size(value: Any) -> int:
+    """Bytes, from a whole number or from `512KB`, `64MB`, `4GB`; a KB has 1024 bytes, as Spark counts."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())):
+        size = int(float(match[1]) * _BYTES[(match[2] or "").upper()])
+        if size > 0:
+            return size
+    raise ValueError('must be a size above zero: "512KB", "64MB", "4GB", or a number of bytes')
+
+
+def show_duration(seconds: float) -> str:
+    """The shortest text that `parse_duration` reads back."""
+    for unit in ("d", "h", "m", "s"):
+        if seconds and (seconds / _SECONDS[unit]).is_integer():
+            return f"{int(seconds / _SECONDS[unit])}{unit}"
+    return f"{seconds * 1000:g}ms" if seconds else "0s"
+
+
+def show_size(size: int) -> str:
+    """The shortest text that `parse_size` reads back."""
+    for unit in ("T", "G", "M", "K"):
+        if size % _BYTES[unit] == 0:
+            return f"{size // _BYTES[unit]}{unit}B"
+    return f"{size}B"
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("must be a whole number")
+    return value
+
+
+def check_name(value: str) -> str:
+    """The name, if it may be part of file and object names."""
+    if not _NAME.fullmatch(value):
+        raise ValueError("must be a name of letters, digits, `_`, `-` and `.`, at most 63 of them")
+    return value
+
+
+def _secret(value: Any) -> Secret:
+    if isinstance(value, Secret):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("must be a string")
+    return Secret(value)
+
+
+def directory_of(info: ValidationInfo) -> Path:
+    """The directory that relative paths start from."""
+    context: dict[str, Any] = info.context or {}
+    return Path(context.get("directory", "."))
+
+
+def _local_path(value: Any, info: ValidationInfo) -> Path:
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError("must be a path")
+    if _SCHEME.match(value) and not value.startswith("file:"):
+        raise ValueError("must be a directory of this machine")
+    return directory_of(info) / Path(value.removeprefix("file://").removeprefix("file:")).expanduser()
+
+
+def _path_or_uri(value: str, info: ValidationInfo) -> str:
+    if not value or "\0" in value:
+        raise ValueError("must be a path or a URI")
+    if _SCHEME.match(value):
+        return value
+    return str(directory_of(info) / Path(value).expanduser())
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    PlainSerializer(show_duration, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?\s*(ms|s|m|h|d)$", "title": "duration"}),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    PlainSerializer(show_size, return_type=str),
+    WithJsonSchema({"type": ["string", "integer"], "title": "size"}),
+]
+Count = Annotated[int, BeforeValidator(_no_bool)]
+Name = Annotated[str, AfterValidator(check_name)]
+SecretString = Annotated[
+    Secret,
+    BeforeValidator(_secret),
+    PlainSerializer(lambda _: MASK, return_type=str),
+    WithJsonSchema({"type": "string", "title": "secret"}),
+]
+# A string outside, so that code can use it; whatever prints or dumps a model shows it masked.
+Url = Annotated[
+    str, PlainSerializer(mask_url, return_type=str), WithJsonSchema({"type": "string", "title": "URL"})
+]
+LocalPath = Annotated[
+    Path,
+    BeforeValidator(_local_path),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "title": "path"}),
+]
+PathOrUri = Annotated[str, AfterValidator(_path_or_uri), PlainSerializer(mask_url, return_type=str)]
+
+
+def flatten(value: Any) -> Any:
+    """Tables within a table as dotted keys: TOML reads an unquoted `orders.price` as a table in a table."""
+    if not isinstance(value, dict):
+        return value
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            flat |= {f"{key}.{rest}": leaf for rest, leaf in flatten(inner).items()}
+        else:
+            flat[key] = inner
+    return flat
