@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -92,14 +94,13 @@ def _objects(struct: pa.StructArray, pieces: list[pa.Array | str], *, loose: boo
         empty = pc.equal(body, "}")
         text = pc.if_else(empty, "{}", pc.replace_substring(body, ",", "{", max_replacements=1))
     else:
-        assert isinstance(pieces[0], str)
-        pieces = ["{" + pieces[0][1:], *pieces[1:], "}"]
         merged: list[pa.Array | str] = []
-        for piece in pieces:
+        for piece in ("{", *pieces, "}"):
             if isinstance(piece, str) and merged and isinstance(merged[-1], str):
                 merged[-1] += piece
             else:
                 merged.append(piece)
+        merged[0] = "{" + str(merged[0])[2:]
         text = pc.binary_join_element_wise(*merged, "", null_handling="replace", null_replacement="null")
     if struct.null_count:
         text = pc.if_else(struct.is_valid(), text, pa.scalar(None, pa.string()))
@@ -107,18 +108,18 @@ def _objects(struct: pa.StructArray, pieces: list[pa.Array | str], *, loose: boo
 
 
 def field_of(struct: pa.StructArray, name: str) -> pa.Array:
-    """A field's values, null where the struct is. By index: a name that begins with a dot is a path to Arrow."""
+    """A field's values, null where the struct is. By index: to Arrow, `.name` is a path."""
     return pc.struct_field(struct, [struct.type.get_field_index(name)])
 
 
-def absent_masks(absent: pa.ListArray | None, rows: int) -> dict[str, np.ndarray]:
+def absent_masks(absent: pa.ListArray | None, rows: int) -> dict[str, npt.NDArray[Any]]:
     """For each column that some row lacks: which rows lack it."""
     if absent is None or absent.null_count == rows:
         return {}
     parents = pc.list_parent_indices(absent).to_numpy(zero_copy_only=False)
     names = pc.list_flatten(absent).dictionary_encode()
     codes = names.indices.to_numpy(zero_copy_only=False)
-    masks: dict[str, np.ndarray] = {}
+    masks: dict[str, npt.NDArray[Any]] = {}
     for code, name in enumerate(names.dictionary.to_pylist()):
         mask = np.zeros(rows, dtype=bool)
         mask[parents[codes == code]] = True
@@ -180,13 +181,13 @@ def envelope(batch: ChangeBatch) -> pa.RecordBatch:
 
 def _text(batch: ChangeBatch) -> pa.StringArray:
     data, ref = batch.data, batch.table.ref
-    where = f'","schema":{json.dumps(ref.schema, ensure_ascii=False)},"table":{json.dumps(ref.name, ensure_ascii=False)}'
+    schema, name = (json.dumps(part, ensure_ascii=False) for part in (ref.schema, ref.name))
     xid, _ = json_values(data.column("xid"))
     ts, _ = json_values(data.column("ts"))
     return pc.binary_join_element_wise(
         '{"op":"',
         data.column("op"),
-        where + ',"key":',
+        f'","schema":{schema},"table":{name},"key":',
         _keys(batch),
         ',"before":',
         _image(batch, "before"),
@@ -227,7 +228,7 @@ def lines(batches: Sequence[ChangeBatch]) -> pa.LargeStringArray:
     return text.take(pa.array(np.lexsort((seq, position))))
 
 
-def in_order(position: np.ndarray, seq: np.ndarray) -> bool:
+def in_order(position: npt.NDArray[Any], seq: npt.NDArray[Any]) -> bool:
     """Whether (position, seq) never falls from one row to the next."""
     rise = np.diff(position)
     return bool(np.all((rise > 0) | ((rise == 0) & (np.diff(seq) >= 0))))

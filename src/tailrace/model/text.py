@@ -8,8 +8,10 @@ same for tagged values (`tailrace.model.change`). Nulls stay null.
 from __future__ import annotations
 
 import binascii
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -136,7 +138,7 @@ def _dates(values: pa.Array) -> pa.StringArray:
     return values.cast(pa.string())
 
 
-def _with_nulls(text: np.ndarray, values: pa.Array) -> pa.StringArray:
+def _with_nulls(text: npt.NDArray[Any], values: pa.Array) -> pa.StringArray:
     # NumPy counts the sign among a year's four digits; ISO 8601 does not.
     years = pc.replace_substring_regex(pa.array(text.tolist(), pa.string()), r"^-(\d{3})-", r"-0\1-")
     return pc.if_else(values.is_valid(), years, pa.scalar(None, pa.string()))
@@ -145,7 +147,7 @@ def _with_nulls(text: np.ndarray, values: pa.Array) -> pa.StringArray:
 def base64(values: pa.BinaryArray) -> pa.StringArray:
     """Bytes in base64: every value is padded to whole groups of three, and all are encoded in one call."""
     rows = len(values)
-    if rows == 0 or values.null_count == rows:
+    if rows in (0, values.null_count):
         return pa.nulls(rows, pa.string())
     lengths = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     begins = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset : values.offset + rows]
@@ -158,7 +160,7 @@ def base64(values: pa.BinaryArray) -> pa.StringArray:
         padded[inside + np.repeat(targets[:-1], lengths)] = raw[
             inside + np.repeat(begins.astype(np.int64), lengths)
         ]
-    encoded = np.frombuffer(binascii.b2a_base64(padded, newline=False), dtype=np.uint8).copy()
+    encoded = np.frombuffer(binascii.b2a_base64(padded.data, newline=False), dtype=np.uint8).copy()
     ends = targets[1:] // 3 * 4
     left = groups * 3 - lengths
     encoded[ends[left >= 1] - 1] = ord("=")
