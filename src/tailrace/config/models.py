@@ -28,7 +28,7 @@ _SECRET_SETTING = re.compile(r"secret|password|token|access[.]?key|credential", 
 
 
 class Source(Section):
-    """The database whose changes are captured."""
+    """What is captured, and how."""
 
     type: Literal["sqlite"] = Field(
         default="sqlite", description="The kind of database; the URL's scheme says it too."

@@ -50,10 +50,9 @@ class Overrides:
         self.origins[path] = origin
         for length in range(1, len(path) + 1):
             if not self._known(path[:length]):
-                hint = nearest(str(path[length - 1]), children(path[: length - 1]))
-                self.problems.append(
-                    Problem(path, f"unknown key `{'.'.join(map(str, path[:length]))}`{hint}")
-                )
+                *parents, last = path[:length]
+                hint = nearest(str(last), children(parents))
+                self.problems.append(Problem(path, f"unknown key `{last}`{hint}"))
                 return
         node: Any = self.tree
         for step in path[:-1]:

@@ -46,7 +46,8 @@ def show_duration(seconds: float) -> str:
     for unit in ("d", "h", "m", "s"):
         if seconds and (seconds / _SECONDS[unit]).is_integer():
             return f"{int(seconds / _SECONDS[unit])}{unit}"
-    return f"{seconds * 1000:g}ms" if seconds else "0s"
+    milliseconds = f"{seconds * 1000:.6f}".rstrip("0").rstrip(".")
+    return f"{milliseconds}ms" if seconds else "0s"
 
 
 def show_size(size: int) -> str:
