@@ -1,0 +1,138 @@
+"""Typed views have exactly the announced schema, and never turn what does not fit into NULL."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.model.errors import ConfigError, DataError
+from tailrace.model.net import net
+from tailrace.model.views import net_view, net_view_schema, table_view, table_view_schema
+from tests.model.changes import batch_of, table_of
+
+TABLE = table_of({"id": "long", "name": "string"})
+AT = dt.datetime(2024, 1, 2, tzinfo=dt.UTC)
+
+
+def change(op: str, seq: int, before: Any = None, after: Any = None, **more: Any) -> dict[str, Any]:
+    return {"op": op, "position": 4, "seq": seq, "ts": AT, "before": before, "after": after, **more}
+
+
+def row(i: int, name: str | None = "x") -> dict[str, Any]:
+    return {"id": i, "name": name}
+
+
+def shape(record: pa.RecordBatch) -> list[tuple[Any, ...]]:
+    return [
+        (r["_change_type"], r["_commit_seq"], r["id"], r["name"], r["_absent"]) for r in record.to_pylist()
+    ]
+
+
+def test_every_kind_of_change_has_its_rows_in_order() -> None:
+    batch = batch_of(
+        TABLE,
+        [
+            change("s", 0),
+            change("r", 1, None, row(1)),
+            change("c", 2, None, row(2)),
+            change("u", 3, row(2), row(2, "y")),
+            change("u", 4, None, row(2, None), after_absent=["name"]),
+            change("d", 5, row(2, "y"), before_absent=[]),
+            change("t", 6),
+        ],
+    )
+    view = table_view(batch)
+    assert view.schema.equals(table_view_schema(TABLE), check_metadata=True)
+    view.validate(full=True)
+    assert shape(view) == [
+        ("snapshot", 0, None, None, None),
+        ("insert", 1, 1, "x", None),
+        ("insert", 2, 2, "x", None),
+        ("update_preimage", 3, 2, "x", None),
+        ("update_postimage", 3, 2, "y", None),
+        ("update_postimage", 4, 2, None, ["name"]),
+        ("delete", 5, 2, "y", None),
+        ("truncate", 6, None, None, None),
+    ]
+    assert set(view.column("_commit_version").to_pylist()) == {4}
+    assert set(view.column("_commit_timestamp").to_pylist()) == {AT}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("cudrts"), st.booleans()), max_size=12))
+def test_views_of_any_mix_equal_a_naive_expansion(kinds: list[tuple[str, bool]]) -> None:
+    changes, expected = [], []
+    for seq, (op, full) in enumerate(kinds):
+        before = row(seq, "old") if op == "d" or (op == "u" and full) else None
+        after = row(seq, "new") if op in "cur" else None
+        changes.append(change(op, seq, before, after))
+        names = {"c": "insert", "r": "insert", "d": "delete", "t": "truncate", "s": "snapshot"}
+        if op == "u":
+            expected += [("update_preimage", seq, seq, "old", None)] if full else []
+            expected.append(("update_postimage", seq, seq, "new", None))
+        else:
+            image = before or after or {"id": None, "name": None}
+            expected.append((names[op], seq, image["id"], image["name"], None))
+    assert shape(table_view(batch_of(TABLE, changes))) == expected
+
+
+def test_tagged_values_become_text_in_a_string_column() -> None:
+    changes = [
+        change("c", i, None, row(i, None), after_exact={"name": tag})
+        for i, tag in enumerate(["i:12", "r:1.5", "v:z"])
+    ]
+    changes.append(change("u", 3, row(1, None), row(1, "plain"), before_exact={"name": "t:before"}))
+    view = table_view(batch_of(TABLE, changes))
+    assert view.column("name").to_pylist() == ["12", "1.5", "z", "before", "plain"]
+
+
+def test_what_does_not_fit_is_an_error_with_the_line_that_mends_it() -> None:
+    changes = [change("c", i, None, row(1), after_exact={"id": "t:secret-value"}) for i in range(3)]
+    with pytest.raises(DataError) as caught:
+        table_view(batch_of(TABLE, changes))
+    assert caught.value.remedy == 'types = { "orders.id" = "string" } in [source]'
+    assert "3 values of column id" in caught.value.message
+    assert "secret-value" not in str(caught.value)
+
+
+@pytest.mark.parametrize("tag", ["b:AAE=", "x:/w=="])
+def test_bytes_in_a_string_column_do_not_fit(tag: str) -> None:
+    with pytest.raises(DataError, match="column name"):
+        table_view(batch_of(TABLE, [change("c", 0, None, row(1, None), after_exact={"name": tag})]))
+
+
+def test_a_net_view_has_a_reset_first_then_deletes_and_upserts() -> None:
+    changes = [
+        change("c", 0, None, row(9)),
+        change("t", 1),
+        change("c", 2, None, row(1)),
+        change("c", 3, None, row(2, None), after_exact={"name": "i:5"}),
+        change("d", 4, row(3)),
+        change("u", 5, None, row(4, None), after_absent=["name"]),
+    ]
+    view = net_view(net([batch_of(TABLE, changes)]))
+    assert view.schema.equals(net_view_schema(TABLE), check_metadata=True)
+    assert shape(view) == [
+        ("truncate", 1, None, None, None),
+        ("delete", 4, 3, None, None),
+        ("upsert", 2, 1, "x", None),
+        ("upsert", 3, 2, "5", None),
+        ("upsert", 5, 4, None, ["name"]),
+    ]
+
+
+def test_views_of_nothing_keep_their_schema() -> None:
+    assert table_view(batch_of(TABLE, [])).schema == table_view_schema(TABLE)
+    view = net_view(net([batch_of(TABLE, [])]))
+    assert view.num_rows == 0
+    assert view.schema == net_view_schema(TABLE)
+
+
+def test_a_column_named_like_one_of_the_views_own_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="_change_type"):
+        table_view_schema(table_of({"id": "long", "_change_type": "string"}))
