@@ -1,0 +1,112 @@
+"""The log of a source as a runtime and a filler take it: part by part, on demand, nothing twice.
+
+The feed runs no thread and reads nothing ahead: `take` pulls one part out of `capture.live`. It remembers how
+far it took, so that a broken reader can be opened again and what it then repeats is dropped and counted:
+transactions by position, parts of an unfinished one by (position, seq). Rows are never compared, so two equal
+rows stay two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.capture.contract import Capture
+from tailrace.model.change import ChangeBatch, Part
+from tailrace.model.position import Position
+from tailrace.model.table import TableRef
+
+
+class Feed:
+    """One reader of one log. Belongs to one thread, as `live` does."""
+
+    def __init__(
+        self, capture: Capture, tables: Sequence[TableRef], *, consumer: str, start: Position, wait: float
+    ) -> None:
+        self._capture = capture
+        self._tables = list(tables)
+        self._consumer = consumer
+        self._wait = wait
+        self._live: Iterator[Part | None] | None = None
+        self._head = start
+        self._inside: Position | None = None
+        self._seq = -1
+        self.position = start
+        self.deduplicated = 0
+        self.ended = False
+
+    @property
+    def inside(self) -> bool:
+        """Whether a transaction was taken in part: the rest of it must come first."""
+        return self._inside is not None
+
+    def probe(self) -> None:
+        """Raise what stands against continuing at this position; take nothing."""
+        live = self._capture.live(self.position, self._tables, consumer=self._consumer, wait=0.01)
+        try:
+            next(live, None)
+        finally:
+            _close(live)
+
+    def caught_up(self) -> bool:
+        """Whether everything that the source had when it was last asked is taken; asks again if so."""
+        if self.inside or self.position < self._head:
+            return False
+        self._head = self._capture.head()
+        return self.position >= self._head
+
+    def take(self) -> Part | None:
+        """The next part that was not taken yet; None if nothing came for a while, or the capture is closed.
+
+        After an error the next call opens the log again, at the last whole transaction.
+        """
+        if self._live is None:
+            self._live = self._capture.live(
+                self.position, self._tables, consumer=self._consumer, wait=self._wait
+            )
+        try:
+            for part in self._live:
+                if part is None:
+                    # Nothing for us up to the head the source had: asking for it again would only wait.
+                    self._head = self.position
+                    return None
+                if part.position > self.position:
+                    return self._fresh(part)
+                self.deduplicated += part.rows
+        except BaseException:
+            self.close()
+            raise
+        self.ended = True
+        return None
+
+    def _fresh(self, part: Part) -> Part:
+        batches = part.batches
+        if self._inside == part.position:
+            batches = tuple(batch for batch in map(self._beyond, batches) if len(batch))
+        else:
+            self._seq = -1
+        for batch in batches:
+            self._seq = max(self._seq, cast(int, pc.max(batch.data.column("seq")).as_py() or 0))
+        self._inside = None if part.complete else part.position
+        if part.complete:
+            self.position = part.position
+        return Part(batches, part.position, part.complete)
+
+    def _beyond(self, batch: ChangeBatch) -> ChangeBatch:
+        fresh = batch.data.filter(pc.greater(batch.data.column("seq"), pa.scalar(self._seq)))
+        self.deduplicated += len(batch) - fresh.num_rows
+        return ChangeBatch(batch.table, fresh)
+
+    def close(self) -> None:
+        """End the reader; `take` would begin a new one."""
+        live, self._live = self._live, None
+        if live is not None:
+            _close(live)
+
+
+def _close(live: Iterator[Part | None]) -> None:
+    if isinstance(live, Generator):
+        live.close()
