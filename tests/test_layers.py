@@ -12,7 +12,9 @@ from typing import Any
 
 def _contracts(root: Path) -> dict[str, dict[str, Any]]:
     with (root / "pyproject.toml").open("rb") as file:
-        return {contract["id"]: contract for contract in tomllib.load(file)["tool"]["importlinter"]["contracts"]}
+        return {
+            contract["id"]: contract for contract in tomllib.load(file)["tool"]["importlinter"]["contracts"]
+        }
 
 
 def test_every_import_keeps_to_the_layers(root: Path) -> None:
@@ -37,7 +39,9 @@ def test_every_backend_is_named_in_the_contracts_that_keep_it_apart(root: Path) 
 
 
 def test_every_package_has_its_place_in_the_layers(root: Path) -> None:
-    packages = {folder.name for folder in (root / "src/tailrace").iterdir() if (folder / "__init__.py").exists()}
+    packages = {
+        folder.name for folder in (root / "src/tailrace").iterdir() if (folder / "__init__.py").exists()
+    }
     placed = {
         name.strip(" ()").removeprefix("tailrace.")
         for layer in _contracts(root)["layers"]["layers"]
