@@ -1,0 +1,63 @@
+"""`tailrace setup` and `tailrace teardown`: what capture needs in the source, put there and taken away."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.options import ConfigPath, load
+from tailrace.cli.screen import answers, plain
+from tailrace.model.errors import UsageError
+
+
+def setup(context: typer.Context, config: ConfigPath = None) -> None:
+    """Install what capture needs in the source: for SQLite, triggers and log tables.
+
+    [bold]tailrace run[/bold] does it by itself unless the file says [bold]setup = "manual"[/bold]. Running it
+    again does nothing, or mends a table that has changed since; such a table gets a fresh snapshot.
+    """
+    from tailrace import app
+
+    done = app.setup(load(context, config))
+    for line in done or ["nothing to do: capture is set up for every table"]:
+        plain(answers(), line)
+
+
+def teardown(
+    context: typer.Context,
+    config: ConfigPath = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", metavar="TABLE", help="Only this table. May be given several times."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing everything.")] = False,
+) -> None:
+    """Remove from the source what setup put there.
+
+    Without [bold]--table[/bold] everything goes: triggers, logs and the cursors of every consumer, of other
+    pipelines too. Changes that were not delivered yet are lost. The state directory and the mirrors stay.
+
+    Example: [bold]tailrace teardown --yes[/bold]
+    """
+    from tailrace import app
+
+    loaded = load(context, config)
+    if not table and not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(
+                "teardown removes capture for every consumer, so it asks first, and there is nobody to ask",
+                remedy="tailrace teardown --yes",
+            )
+        typer.confirm(
+            "Remove everything of Tailrace from the source, for every consumer?", abort=True, err=True
+        )
+    done = app.teardown(loaded, table or ())
+    for line in done or ["nothing to do: there is nothing of Tailrace in the source"]:
+        plain(answers(), line)
+    if not table and loaded.state.directory.exists():
+        plain(
+            answers(),
+            f"left as it is: the state directory {loaded.state.directory} (remove it to start anew)",
+        )

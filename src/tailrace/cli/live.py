@@ -1,0 +1,92 @@
+"""The live view of `tailrace run`: what a person sees while a pipeline runs."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from tailrace.cli.screen import seconds
+from tailrace.cli.watch import Look, Watch
+
+REFRESH = 8
+
+
+class LiveView:
+    """Shows a watch on a console, several times a second, until left."""
+
+    def __init__(self, watch: Watch, console: Console, title: str) -> None:
+        self._watch = watch
+        self._title = title
+        self._spinner = Spinner("dots")
+        self._live = Live(
+            get_renderable=self._render,
+            console=console,
+            refresh_per_second=REFRESH,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> LiveView:
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def note(self, text: str) -> None:
+        """A line that stays, above the view."""
+        self._live.console.print(Text(text))
+
+    def _render(self) -> RenderableType:
+        return render(self._watch.look(), self._title, self._spinner)
+
+
+def render(look: Look, title: str, spinner: RenderableType) -> RenderableType:
+    """The view of one moment."""
+    head = Table.grid(padding=(0, 1))
+    head.add_row(
+        spinner, Text(title, style="bold"), Text(f"{look.state}…" if look.batches == 0 else look.state)
+    )
+    parts: list[RenderableType] = [head]
+    if look.batches or look.lag_changes is not None:
+        parts.append(_numbers(look))
+    if look.chunks and look.chunks_done < look.chunks:
+        bar = Table.grid(padding=(0, 1))
+        done = Text(f"{look.chunks_done} of {look.chunks} chunks")
+        bar.add_row(
+            Text("  snapshot"), ProgressBar(total=look.chunks, completed=look.chunks_done, width=30), done
+        )
+        parts.append(bar)
+    if look.tables:
+        parts.append(_tables(look))
+    return Group(*parts)
+
+
+def _numbers(look: Look) -> Text:
+    lag = "unknown" if look.lag_changes is None else f"{look.lag_changes:,} changes"
+    if look.lag_seconds is not None and look.lag_changes:
+        lag += f" ({seconds(look.lag_seconds)})"
+    words = [f"{look.changes:,} changes", f"{look.rate:,.0f}/s", f"lag {lag}"]
+    if look.last_batch_ago is not None:
+        words.append(
+            f"last batch {seconds(look.last_batch_ago)} ago, took {seconds(look.last_batch_seconds)}"
+        )
+    return Text("  " + " · ".join(words), style="dim")
+
+
+def _tables(look: Look) -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 2))
+    table.add_column("table")
+    for name in ("changes", "rows written", "rows deleted"):
+        table.add_column(name, justify="right")
+    for name, count in sorted(look.tables.items()):
+        table.add_row(Text(name), f"{count.changes:,}", f"{count.written:,}", f"{count.deleted:,}")
+    return table

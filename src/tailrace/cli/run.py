@@ -1,0 +1,159 @@
+"""`tailrace run`: start Spark, run the pipeline, leave between two batches.
+
+A signal asks the pipeline to stop after its batch; before there is a pipeline it ends the start. The second
+Ctrl-C leaves at once: the batch in hand comes again at the next start, and sinks skip what they have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailrace.cli.lines import Level, LogFormat, LogLines
+from tailrace.cli.live import LiveView
+from tailrace.cli.options import ConfigPath, load
+from tailrace.cli.screen import Screen
+from tailrace.cli.watch import Watch
+
+if TYPE_CHECKING:
+    from tailrace.config import Config
+    from tailrace.engine.pipeline import Pipeline, RunResult
+    from tailrace.runtime.observer import Observer
+
+ABORTED = 130
+
+
+def command(
+    context: typer.Context,
+    config: ConfigPath = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Write everything the source has now, then exit.")
+    ] = False,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="How log lines look; with `json` there is no live view.")
+    ] = LogFormat.text,
+    log_level: Annotated[Level, typer.Option(help="The least important lines to show.")] = Level.info,
+) -> None:
+    """Run the pipeline: keep every mirror and feed in step with the source, until stopped.
+
+    Data goes to the standard output (a stdout feed), everything else to the standard error: a live view on a
+    terminal, log lines otherwise. SIGTERM and Ctrl-C finish the batch in hand and exit with 0; a restart then
+    repeats nothing. A second Ctrl-C leaves at once (130). Spark's own log is in the state directory.
+
+    Examples: [bold]tailrace run[/bold], [bold]tailrace run --once --log-format json[/bold]
+    """
+    from tailrace import app
+
+    loaded = load(context, config)
+    spec = app.pipeline_spec(loaded)
+    screen = Screen()
+    watch = Watch()
+    lines = LogLines(screen.stream, form=log_format, level=log_level)
+    with contextlib.closing(screen), Stopper() as stopper:
+        if screen.watched and log_format is LogFormat.text and not _mixes(loaded):
+            with LiveView(watch, screen.console, loaded.name):
+                result = _run(loaded, spec, once, watch, stopper)
+        else:
+            lines.event("spark.starting", log=str(app.spark_log_of(loaded)))
+            result = _run(loaded, spec, once, _Both(watch, lines), stopper)
+        if result is not None and screen.watched:
+            done = "caught up" if once and not stopper.asked else "stopped"
+            screen.stream.write(f"{done}: {result.rows:,} changes in {result.batches:,} batches\n")
+
+
+def _mixes(config: Config) -> bool:
+    """Whether data and a live view would meet on one terminal."""
+    feeds = any(config.sinks[feed.sink].type == "stdout" for feed in config.feeds)
+    return feeds and sys.stdout.isatty()
+
+
+def _run(config: Config, spec: Any, once: bool, observer: Observer, stopper: Stopper) -> RunResult | None:
+    from tailrace import app
+
+    with _spark_noise_into(app.spark_log_of(config)):
+        try:
+            spark = app.open_spark(config)
+        except StartEnded:
+            return None
+        try:
+            from tailrace.engine.pipeline import Pipeline
+
+            pipeline = Pipeline(spec, spark, release=app.release(config), observer=observer)
+            stopper.attach(pipeline)
+            return pipeline.run(once=once)
+        finally:
+            spark.stop()
+
+
+class StartEnded(BaseException):
+    """A stop was asked for before there was a pipeline. Not an Exception: nobody on the way may take it."""
+
+
+class Stopper:
+    """The signals of a run."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._pipeline: Pipeline | None = None
+
+    def __enter__(self) -> Stopper:
+        self._install()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+
+    def attach(self, pipeline: Pipeline) -> None:
+        """From now on a signal stops this pipeline. Spark's start has put a handler of its own there."""
+        self._pipeline = pipeline
+        self._install()
+        if self.asked:
+            pipeline.request_stop()
+
+    def _install(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.asked and number == signal.SIGINT:
+            os._exit(ABORTED)
+        self.asked = True
+        if self._pipeline is None:
+            raise StartEnded
+        self._pipeline.request_stop()
+
+
+class _Both:
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def event(self, name: str, **fields: Any) -> None:
+        for observer in self._observers:
+            observer.event(name, **fields)
+
+
+@contextlib.contextmanager
+def _spark_noise_into(path: Path) -> Iterator[None]:
+    """What pyspark and its bridge to Java log in this process goes to Spark's log file too."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, delay=True)
+    loggers = [logging.getLogger(name) for name in ("py4j", "pyspark")]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+        handler.close()

@@ -1,0 +1,27 @@
+"""`tailrace schema`: schemas for editors."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+app = typer.Typer(help="Print JSON Schemas, for editors and other programs.", no_args_is_help=True)
+
+
+@app.callback()
+def _schemas() -> None:
+    pass
+
+
+@app.command("config")
+def config() -> None:
+    """Print the JSON Schema of tailrace.toml.
+
+    Editors that know JSON Schema for TOML complete keys with it and mark mistakes.
+
+    Example: [bold]tailrace schema config > tailrace.schema.json[/bold]
+    """
+    from tailrace.config import config_schema
+
+    typer.echo(json.dumps(config_schema(), indent=2))

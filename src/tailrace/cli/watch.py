@@ -1,0 +1,146 @@
+"""What a person wants to know about a running pipeline, collected from its events."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+RATE_WINDOW = 10.0
+
+
+@dataclass
+class TableCount:
+    """What moved for one table since the run began."""
+
+    changes: int = 0
+    written: int = 0
+    deleted: int = 0
+
+
+@dataclass(frozen=True)
+class Look:
+    """The numbers at one moment."""
+
+    state: str
+    tables: dict[str, TableCount]
+    batches: int
+    changes: int
+    rate: float
+    lag_changes: int | None
+    lag_seconds: float | None
+    chunks_done: int
+    chunks: int
+    last_batch_ago: float | None
+    last_batch_seconds: float | None
+    uptime: float
+
+
+@dataclass
+class Watch:
+    """An observer that adds up. Called on the pipeline's threads, looked at from the view's."""
+
+    clock: Callable[[], float] = time.monotonic
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._state = "Starting Spark"
+        self._tables: dict[str, TableCount] = {}
+        self._recent: deque[tuple[float, int]] = deque()
+        self._began = self.clock()
+        self._batches = self._changes = 0
+        self._lag: dict[str, Any] = {}
+        self._left = self._total = 0
+        self._last: tuple[float, float] | None = None
+
+    def state(self, text: str) -> None:
+        """Say what is going on now."""
+        with self._lock:
+            self._state = text
+
+    def event(self, name: str, **fields: Any) -> None:
+        """What the pipeline tells; an event that is not known here is no news."""
+        with self._lock:
+            match name:
+                case "pipeline.started":
+                    self._state = "Starting the query"
+                case "pipeline.progress":
+                    self._progress(fields.get("source"))
+                case "batch.started":
+                    self._state = "Writing"
+                case "batch.written":
+                    self._written(fields)
+                case "mirror.applied":
+                    count = self._count(_name(str(fields["table"])))
+                    count.written += int(fields["written"])
+                    count.deleted += int(fields["deleted"])
+                case "sink.retry":
+                    self._state = "Waiting for a sink"
+                case "pipeline.stopped":
+                    self._state = "Stopped"
+
+    def look(self) -> Look:
+        """The numbers now."""
+        with self._lock:
+            now = self.clock()
+            while self._recent and self._recent[0][0] < now - RATE_WINDOW:
+                self._recent.popleft()
+            span = min(RATE_WINDOW, max(now - self._began, 1.0))
+            return Look(
+                state=self._state,
+                tables={name: TableCount(**vars(count)) for name, count in self._tables.items()},
+                batches=self._batches,
+                changes=self._changes,
+                rate=sum(rows for _, rows in self._recent) / span,
+                lag_changes=self._lag.get("changes"),
+                lag_seconds=self._lag.get("seconds"),
+                chunks_done=self._total - self._left,
+                chunks=self._total,
+                last_batch_ago=now - self._last[0] if self._last else None,
+                last_batch_seconds=self._last[1] if self._last else None,
+                uptime=now - self._began,
+            )
+
+    def _count(self, table: str) -> TableCount:
+        return self._tables.setdefault(table, TableCount())
+
+    def _written(self, fields: dict[str, Any]) -> None:
+        now = self.clock()
+        self._batches += 1
+        self._changes += int(fields["rows"])
+        self._recent.append((now, int(fields["rows"])))
+        for table, rows in fields["tables"].items():
+            self._count(table).changes += rows
+        self._last = (now, float(fields["seconds"]))
+        self._state = "Running"
+
+    def _progress(self, source: Any) -> None:
+        body = _object(source)
+        if body is None:
+            return
+        if isinstance(body.get("lag"), dict):
+            self._lag = body["lag"]
+        left = body.get("chunks_left")
+        if isinstance(left, int):
+            self._left = left
+            # A snapshot that begins later adds to what there is to do.
+            self._total = max(self._total, left) if left else self._total
+        if self._state == "Starting the query":
+            self._state = "Running"
+
+
+def _object(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def _name(table: str) -> str:
+    return table.partition(".")[2] or table

@@ -1,0 +1,121 @@
+"""Where a pipeline stands, read from outside: source, checkpoint, changelog, owner, requests.
+
+Everything here only looks. It works while the pipeline runs and while it does not, and before it ever ran.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tailrace.capture.contract import Capture, Consumer, Lag
+from tailrace.changelog.filesystem import listing, open_filesystem
+from tailrace.changelog.owner import Owner, read_owner
+from tailrace.engine.progress import committed
+from tailrace.model.errors import NeedsOperator
+from tailrace.model.table import TableRef
+from tailrace.spark.offsets import Offset
+from tailrace.spark.plans import PlanStore
+
+STALE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """A table's snapshot: `none` before it began or where the pipeline wants changes only."""
+
+    table: str
+    snapshot: Literal["none", "running", "complete"]
+    chunks_done: int = 0
+    chunks: int = 0
+    requested: bool = False
+
+
+@dataclass(frozen=True)
+class Status:
+    """One look at a pipeline. A value that does not exist yet is None."""
+
+    name: str
+    consumer: str
+    state_directory: str
+    running: str | None
+    owner: str | None
+    source: str | None
+    head: int | None
+    problem: str | None
+    acknowledged: int | None
+    batch: int | None
+    position: int | None
+    lag: Lag | None
+    changelog_bytes: int
+    changelog_segments: int
+    consumers: list[Consumer] = field(default_factory=list)
+    tables: list[TableStatus] = field(default_factory=list)
+
+
+def read_status(
+    capture: Capture, *, name: str, consumer: str, state: str, checkpoint: str, tables: Sequence[TableRef]
+) -> Status:
+    """Look at a pipeline. A source that was never set up is told in `problem`, not raised."""
+    last = committed(checkpoint)
+    offset = last[1] if last else None
+    source: str | None = None
+    head: int | None = None
+    problem: str | None = None
+    consumers: list[Consumer] = []
+    lag: Lag | None = None
+    try:
+        source = capture.identity()
+        head = capture.head().version
+        consumers = capture.consumers()
+        if offset is not None:
+            lag = capture.lag(offset.position)
+    except NeedsOperator as error:
+        problem = error.message
+    fs, root = open_filesystem(state)
+    requested = {str(ref) for ref in PlanStore(fs, root).requests().values()}
+    sizes = listing(fs, f"{root}/changelog")
+    owner = _owner(state)
+    return Status(
+        name=name,
+        consumer=consumer,
+        state_directory=state,
+        running=owner.describe() if owner is not None and _alive(owner) else None,
+        owner=owner.describe() if owner is not None else None,
+        source=source,
+        head=head,
+        problem=problem,
+        acknowledged=next((c.acknowledged for c in consumers if c.name == consumer), None),
+        batch=last[0] if last else None,
+        position=offset.position.version if offset else None,
+        lag=lag,
+        changelog_bytes=sum(sizes.values()),
+        changelog_segments=sum(1 for file in sizes if file.endswith(".seg")),
+        consumers=consumers,
+        tables=[_table(ref, offset, str(ref) in requested) for ref in tables],
+    )
+
+
+def living_owner(state: str) -> str | None:
+    """The process that runs on a state directory now, as a phrase."""
+    owner = _owner(state)
+    return owner.describe() if owner is not None and _alive(owner) else None
+
+
+def _owner(state: str) -> Owner | None:
+    fs, root = open_filesystem(state)
+    return read_owner(fs, f"{root}/changelog")
+
+
+def _alive(owner: Owner) -> bool:
+    return owner.heartbeat != 0 and not owner.dead and abs(time.time() - owner.heartbeat) < STALE_SECONDS
+
+
+def _table(ref: TableRef, offset: Offset | None, requested: bool) -> TableStatus:
+    cursor = offset.snapshots.get(str(ref)) if offset else None
+    if cursor is None or cursor.of == 0:
+        return TableStatus(str(ref), "none", requested=requested)
+    state: Literal["running", "complete"] = "complete" if cursor.complete else "running"
+    return TableStatus(str(ref), state, cursor.next, cursor.of, requested)
