@@ -12,7 +12,7 @@ ends a running `live` within its `wait`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -100,6 +100,10 @@ class Capture(ABC):
         """Columns, types and key of a table, from the catalog, now; `generation` as setup recorded it."""
 
     @abstractmethod
+    def generations(self) -> dict[TableRef, tuple[str, int]]:
+        """Each captured table's generation, and the position at which it began. SetupMissing before setup."""
+
+    @abstractmethod
     def coverage(self, tables: Sequence[TableRef]) -> list[Finding]:
         """Can these tables be streamed, and what is missing? Changes nothing."""
 
@@ -137,7 +141,13 @@ class Capture(ABC):
 
     @abstractmethod
     def live(
-        self, start: Position, tables: Sequence[TableRef], *, consumer: str, wait: float = 0.5
+        self,
+        start: Position,
+        tables: Sequence[TableRef],
+        *,
+        consumer: str,
+        wait: float = 0.5,
+        accept: Mapping[TableRef, str] | None = None,
     ) -> Iterator[Part | None]:
         """Changes after `start`: whole transactions in commit order, large ones in parts. Runs until closed.
 
@@ -145,6 +155,9 @@ class Capture(ABC):
         at any transaction size. Before the first part it makes sure that the position can be continued:
         IdentityMismatch, LogLost, SchemaDrift or SetupMissing otherwise, never a gap. The same errors are
         raised when that becomes so while it runs.
+
+        `accept` names, by table, the generation that the caller knows and has a fresh snapshot for (or takes
+        one): such a table may have begun after `start`. Any other one that did is LogLost.
         """
 
     @abstractmethod

@@ -1,0 +1,146 @@
+"""The consumer's cursor and the pruning of the log, lazily.
+
+SQLite has one writer at a time, and it should be the application. So an acknowledgement is remembered and
+written when the source has been quiet for a moment, or else once in a while; the lock is never waited for,
+and held for a few milliseconds at most. Losing a remembered one costs nothing: the log is then kept longer.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+
+from tailrace.capture.sqlite.client import connect, is_busy, translate
+from tailrace.capture.sqlite.config import SqliteConfig
+from tailrace.capture.sqlite.meta import CONSUMERS, TABLES
+from tailrace.capture.sqlite.triggers import log_name
+
+QUIET = 0.05
+_HOLD = 0.003
+_STEP = 250
+# While the application writes, pruning may hold the lock for this share of the time.
+_SHARE = 20
+_RETRY = 0.01
+_LAST_TRY = 0.1
+
+
+class Acknowledger:
+    """The cursors of one capture. `note` and `flush` belong to the thread of `live`; `close` to any."""
+
+    def __init__(self, config: SqliteConfig) -> None:
+        self._config = config
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._wanted: dict[str, int] = {}
+        self._recorded: dict[str, int] = {}
+        self._backlog = False
+        self._last_commit = 0.0
+        self._last_flush = 0.0
+        self._next = 0.0
+
+    def commit_seen(self) -> None:
+        """The application committed something just now."""
+        self._last_commit = time.monotonic()
+
+    def note(self, consumer: str, version: int) -> int:
+        """Remember an acknowledgement, write it if it is time, and say which one is on record."""
+        self._wanted[consumer] = max(version, self._wanted.get(consumer, 0))
+        self.flush_if_due()
+        return self._recorded.get(consumer, 0)
+
+    def recorded(self, consumer: str, version: int) -> None:
+        """This is on record already."""
+        self._recorded[consumer] = max(version, self._recorded.get(consumer, 0))
+
+    @property
+    def dirty(self) -> bool:
+        """Is there something to write or to prune?"""
+        return self._backlog or any(v > self._recorded.get(c, 0) for c, v in self._wanted.items())
+
+    def due_in(self) -> float | None:
+        """Seconds until `flush_if_due` would write, None where there is nothing to write."""
+        if not self.dirty:
+            return None
+        now = time.monotonic()
+        lazy = self._next if self._backlog else self._last_flush + self._config.prune_seconds
+        return max(0.0, self._next - now, min(lazy, self._last_commit + QUIET) - now)
+
+    def flush_if_due(self) -> None:
+        """Write the cursors and prune a bounded piece of the log, unless the application should go first."""
+        if self.due_in() != 0.0:
+            return
+        with self._lock:
+            started = time.monotonic()
+            try:
+                held = self._flush(prune=True)
+            except sqlite3.Error as error:
+                if not is_busy(error):
+                    raise translate(error, self._config) from error
+                self._next = started + _RETRY
+                return
+            now = time.monotonic()
+            quiet = now - self._last_commit >= QUIET
+            self._last_flush = now
+            self._next = now + held * (1 if quiet else _SHARE)
+
+    def _flush(self, *, prune: bool) -> float:
+        """One short write transaction; returns how long it held the lock."""
+        if self._connection is None:
+            self._connection = connect(self._config, "rw", timeout=0)
+        connection = self._connection
+        logs = (
+            [log_name(i) for (i,) in connection.execute(f"SELECT id FROM {TABLES} ORDER BY id")]
+            if prune
+            else []
+        )
+        wanted = dict(self._wanted)
+        connection.execute("BEGIN IMMEDIATE")
+        started = time.monotonic()
+        try:
+            for consumer, version in wanted.items():
+                connection.execute(
+                    f"UPDATE {CONSUMERS} SET acknowledged = ? WHERE name = ? AND acknowledged < ?",
+                    (version, consumer, version),
+                )
+            if prune:
+                self._backlog = not all(_prune(connection, log, started + _HOLD) for log in logs)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        for consumer, version in wanted.items():
+            self.recorded(consumer, version)
+        return time.monotonic() - started
+
+    def close(self) -> None:
+        """Try once more to write the cursors, then let go of the connection."""
+        with self._lock:
+            deadline = time.monotonic() + _LAST_TRY
+            while any(v > self._recorded.get(c, 0) for c, v in self._wanted.items()):
+                try:
+                    self._flush(prune=False)
+                except sqlite3.Error as error:
+                    if not is_busy(error) or time.monotonic() > deadline:
+                        break
+                    time.sleep(_RETRY / 10)
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+
+def _prune(connection: sqlite3.Connection, log: str, deadline: float) -> bool:
+    """Delete what every consumer has acknowledged; False where time ran out before the end."""
+    below = f"seq <= (SELECT min(acknowledged) FROM {CONSUMERS})"
+    while True:
+        row = connection.execute(
+            f"SELECT max(seq), count(*) FROM (SELECT seq FROM {log} WHERE {below} ORDER BY seq LIMIT {_STEP})"
+        ).fetchone()
+        if row[1] == 0:
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        connection.execute(f"DELETE FROM {log} WHERE seq <= ?", (row[0],))
+        if row[1] < _STEP:
+            return True

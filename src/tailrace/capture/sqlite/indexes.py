@@ -1,0 +1,124 @@
+"""The text of CREATE INDEX taken apart: indexed expressions and a partial index's condition.
+
+SQLite's catalog names the columns of an index but not its expressions; those are only in the text of the
+statement. A small tokenizer is enough: SQLite has accepted the text already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tailrace.model.table import quote
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))
+      | (?P<string>[xX]?'(?:[^']|'')*')
+      | (?P<quoted>"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])
+      | (?P<number>\d[\w.]*|\.\d\w*)
+      | (?P<word>[^\W\d][\w$]*)
+      | (?P<sign>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+# Words that, unquoted, are never a column inside an expression.
+_KEYWORDS = frozenset(
+    (
+        *(
+            "AND",
+            "AS",
+            "ASC",
+            "BETWEEN",
+            "CASE",
+            "CAST",
+            "COLLATE",
+            "DESC",
+            "DISTINCT",
+            "ELSE",
+            "END",
+            "ESCAPE",
+        ),
+        *("EXISTS", "FROM", "GLOB", "IN", "IS", "ISNULL", "LIKE", "MATCH", "NOT", "NOTNULL", "NULL", "OR"),
+        *("REGEXP", "THEN", "WHEN"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token; `text` is as written."""
+
+    kind: str
+    text: str
+
+    @property
+    def name(self) -> str | None:
+        """The identifier it spells, without quotes."""
+        if self.kind == "word":
+            return self.text
+        if self.kind == "quoted":
+            closing = "]" if self.text[0] == "[" else self.text[0]
+            return self.text[1:-1].replace(closing * 2, closing)
+        return None
+
+
+@dataclass(frozen=True)
+class IndexText:
+    """The indexed terms, without ASC and DESC, and the condition of a partial index."""
+
+    terms: tuple[str, ...]
+    where: str | None
+
+
+def tokens(text: str) -> list[Token]:
+    """The tokens of an SQL text, comments and white space as single spaces."""
+    found = []
+    for match in _TOKEN.finditer(text):
+        kind = str(match.lastgroup)
+        found.append(Token(kind, " " if kind == "space" else match.group()))
+    return found
+
+
+def parse(sql: str) -> IndexText:
+    """The terms and the condition of a CREATE INDEX statement."""
+    found = tokens(sql)
+    opening = next(i for i, token in enumerate(found) if token.text == "(")
+    terms: list[list[Token]] = [[]]
+    depth, at = 1, opening
+    while depth:
+        at += 1
+        token = found[at]
+        depth += {"(": 1, ")": -1}.get(token.text, 0) if token.kind == "sign" else 0
+        if depth == 1 and token.text == ",":
+            terms.append([])
+        elif depth:
+            terms[-1].append(token)
+    rest = [token for token in found[at + 1 :] if token.text != ";"]
+    start = next((i for i, t in enumerate(rest) if t.kind == "word" and t.text.upper() == "WHERE"), None)
+    where = None if start is None else "".join(token.text for token in rest[start + 1 :]).strip()
+    return IndexText(tuple(_without_order(term) for term in terms), where)
+
+
+def _without_order(term: list[Token]) -> str:
+    while term and (term[-1].kind == "space" or term[-1].text.upper() in ("ASC", "DESC")):
+        term = term[:-1]
+    return "".join(token.text for token in term).strip()
+
+
+def qualify(expression: str, prefix: str, columns: Collection[str]) -> str:
+    """The expression with every column of `columns` written as `prefix`.column."""
+    names = {column.lower(): column for column in columns}
+    found = tokens(expression)
+    solid = [i for i, token in enumerate(found) if token.kind != "space"]
+    out = [token.text for token in found]
+    for place, i in enumerate(solid):
+        token = found[i]
+        before = found[solid[place - 1]].text.upper() if place else ""
+        after = found[solid[place + 1]].text if place + 1 < len(solid) else ""
+        name = token.name
+        if name is None or name.lower() not in names or after == "(" or before in ("COLLATE", "AS"):
+            continue
+        if token.kind == "word" and name.upper() in _KEYWORDS:
+            continue
+        out[i] = f"{prefix}.{quote(names[name.lower()])}"
+    return "".join(out)

@@ -1,0 +1,206 @@
+"""Chunks of a table's rows: planning them, and reading one as it is now.
+
+A chunk is a half-open range of the key `(after, upto]` with the first open below and the last open above,
+so that together they hold every row, also one inserted later. The key is the primary key, in key order and
+by row values; the rowid only where there is none, for VACUUM may renumber that. Rows with NULL in a primary
+key (SQLite allows it) are in no range and have a chunk of their own.
+
+Bounds travel as JSON and must be exact: `["i", "123"]`, `["r", "0x1.8p+0"]`, `["t", "…"]`, `["b", base64]`,
+`["x", base64]` for text that is not UTF-8.
+"""
+
+from __future__ import annotations
+
+import base64
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tailrace.capture.contract import Chunk
+from tailrace.capture.sqlite import catalog, decode, drift, images
+from tailrace.capture.sqlite.catalog import Shape, Term, quoted
+from tailrace.capture.sqlite.client import connect, reading, translated
+from tailrace.capture.sqlite.config import SqliteConfig
+from tailrace.capture.sqlite.decode import Cells, InvalidText, lenient_text
+from tailrace.capture.sqlite.rows import Pace, steps
+from tailrace.model.change import ChangeBatch
+from tailrace.model.errors import ConfigError, StateUnreadable
+from tailrace.model.table import TableRef, TableSchema, quote
+
+_STEP = 4096
+
+
+def plan(config: SqliteConfig, ref: TableRef, rows_per_chunk: int) -> list[Chunk]:
+    """Cut a table into ranges of about that many rows. Never empty."""
+    if rows_per_chunk < 1:
+        raise ConfigError("a chunk must have at least one row")
+    with reading(config) as connection:
+        shape = _shape(connection, ref)
+        connection.text_factory = lenient_text
+        terms = _key(shape)
+        bounds: list[list[Any] | None] = [None]
+        while (bound := _walk(connection, shape, terms, bounds[-1], rows_per_chunk)) is not None:
+            bounds.append(bound)
+        chunks = [
+            Chunk(ref, index, {"after": after, "upto": upto}, rows_per_chunk)
+            for index, (after, upto) in enumerate(zip(bounds, [*bounds[1:], None], strict=True))
+        ]
+        if _nullable_key(shape):
+            chunks.append(Chunk(ref, len(chunks), {"null": True}, 0))
+    return chunks
+
+
+def count(connection: sqlite3.Connection, ref: TableRef) -> int:
+    """How many rows the table has."""
+    name = quote(_shape(connection, ref).name)
+    return int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0])
+
+
+def _walk(
+    connection: sqlite3.Connection, shape: Shape, terms: Sequence[Term], after: list[Any] | None, rows: int
+) -> list[Any] | None:
+    """The key `rows` rows after `after`, where another row follows it."""
+    where, parameters = _range(shape, terms, after, None)
+    order = ", ".join(_column(shape, term) for term in terms)
+    names = quoted(str(term.column) for term in terms)
+    found = connection.execute(
+        f"SELECT {names} FROM {quote(shape.name)} WHERE {where} ORDER BY {order} LIMIT 2 OFFSET ?",
+        (*parameters, rows - 1),
+    ).fetchall()
+    return [_write(value) for value in found[0]] if len(found) == 2 else None
+
+
+def _shape(connection: sqlite3.Connection, ref: TableRef) -> Shape:
+    shape = catalog.read_shape(connection, ref.name)
+    if shape is None:
+        raise drift.error(ref.name, ["it was dropped"])
+    return shape
+
+
+def _key(shape: Shape) -> tuple[Term, ...]:
+    return shape.key_terms if shape.key else (Term(shape.row_id, None, "BINARY"),)
+
+
+def _is_row_id(shape: Shape, term: Term) -> bool:
+    return not shape.without_rowid and (term.column,) == shape.locator
+
+
+def _nullable_key(shape: Shape) -> bool:
+    nullable = {column.name for column in shape.columns if column.nullable}
+    return any(term.column in nullable and not _is_row_id(shape, term) for term in _key(shape))
+
+
+def _column(shape: Shape, term: Term) -> str:
+    name = quote(str(term.column))
+    return name if _is_row_id(shape, term) else f"{name} COLLATE {quote(term.collation)}"
+
+
+def _range(
+    shape: Shape, terms: Sequence[Term], after: list[Any] | None, upto: list[Any] | None
+) -> tuple[str, list[Any]]:
+    columns = ", ".join(_column(shape, term) for term in terms)
+    conditions, parameters = [], []
+    for sign, bound in ((">", after), ("<=", upto)):
+        if bound is not None:
+            if len(bound) != len(terms):
+                raise StateUnreadable(f"a chunk of table {shape.name} has another key than the table")
+            marks = ", ".join("CAST(? AS TEXT)" if kind == "x" else "?" for kind, _ in bound)
+            conditions.append(f"({columns}) {sign} ({marks})")
+            parameters += [_read(part) for part in bound]
+    if _nullable_key(shape):
+        conditions += [f"{quote(str(term.column))} IS NOT NULL" for term in terms]
+    return " AND ".join(conditions) or "1", parameters
+
+
+def _write(value: object) -> list[str]:
+    match value:
+        case InvalidText():
+            return ["x", base64.b64encode(value).decode()]
+        case int():
+            return ["i", str(value)]
+        case float():
+            return ["r", value.hex()]
+        case str():
+            return ["t", value]
+        case bytes():
+            return ["b", base64.b64encode(value).decode()]
+    raise StateUnreadable("a key has a value of an unknown type")
+
+
+def _read(part: Sequence[str]) -> object:
+    kind, text = part
+    match kind:
+        case "i":
+            return int(text)
+        case "r":
+            return float.fromhex(text)
+        case "t":
+            return text
+        case "b" | "x":
+            return base64.b64decode(text)
+    raise StateUnreadable(f"a chunk's bound has the unknown kind {kind!r}")
+
+
+def read(
+    config: SqliteConfig,
+    table: TableSchema,
+    chunk: Chunk,
+    *,
+    position: int,
+    seq: int,
+    columns: Sequence[str] | None,
+) -> Iterator[ChangeBatch]:
+    """The rows of a chunk as they are now, in one read transaction that ends with the chunk."""
+    connection = connect(config, "ro")
+    try:
+        with translated(config):
+            connection.execute("BEGIN")
+            shape = _shape(connection, table.ref)
+            now = catalog.schema_of(shape, config.types, table.generation)
+            if now.columns != table.columns or now.key != table.key:
+                raise drift.error(table.ref.name, ["its columns are not those the snapshot began with"])
+            wanted = table if columns is None else _project(table, columns)
+            sql, parameters = _query(shape, wanted, chunk)
+            ts = time.time_ns() // 1000
+            kinds = [column.type for column in wanted.columns]
+            pace = Pace(len(kinds), config.slice_bytes, _STEP)
+            runs: list[list[Cells]] = []
+            rows = held = 0
+            for fetched in steps(connection, sql, parameters, lambda: pace.step):
+                cells = decode.decode(fetched, kinds)
+                nbytes = sum(cell.nbytes for cell in cells)
+                pace.learn(len(fetched), nbytes)
+                runs.append(cells)
+                rows, held = rows + len(fetched), held + nbytes
+                if rows >= config.slice_rows or held >= config.slice_bytes:
+                    yield _batch(wanted, runs, position, seq, ts)
+                    seq, runs, rows, held = seq + rows, [], 0, 0
+            if runs:
+                yield _batch(wanted, runs, position, seq, ts)
+            connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+def _batch(table: TableSchema, runs: list[list[Cells]], position: int, seq: int, ts: int) -> ChangeBatch:
+    cells = [decode.concat(parts) for parts in zip(*runs, strict=True)]
+    return images.reads(table, cells, position=position, seq=seq, ts=ts)
+
+
+def _project(table: TableSchema, columns: Sequence[str]) -> TableSchema:
+    unknown = [name for name in columns if name not in {column.name for column in table.columns}]
+    if unknown or not columns:
+        raise ConfigError(f"table {table.ref.name} has no column {', '.join(unknown) or 'of an empty list'}")
+    return replace(table, columns=tuple(table.column(name) for name in columns))
+
+
+def _query(shape: Shape, wanted: TableSchema, chunk: Chunk) -> tuple[str, list[Any]]:
+    names = quoted(column.name for column in wanted.columns)
+    terms = _key(shape)
+    if chunk.bounds.get("null"):
+        where = " OR ".join(f"{quote(str(term.column))} IS NULL" for term in terms)
+        return f"SELECT {names} FROM {quote(shape.name)} WHERE {where}", []
+    where, parameters = _range(shape, terms, chunk.bounds.get("after"), chunk.bounds.get("upto"))
+    return f"SELECT {names} FROM {quote(shape.name)} WHERE {where}", parameters
