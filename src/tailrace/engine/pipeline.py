@@ -1,6 +1,6 @@
 """A pipeline's run: start the query, watch it, stop it between two batches, say what went wrong.
 
-    start ─▶ batches ─▶ stop asked for ─▶ the running batch ends ─▶ its commit is on disk ─▶ query stops ─▶ release
+    start ─▶ batches ─▶ stop asked for ─▶ the running batch ends ─▶ its commit is on disk ─▶ query stops
 
 `request_stop` may be called from a signal handler. The last batch's end is acknowledged to the source at the
 end of the run, because Spark tells the source of a commit only when another batch follows.
@@ -66,7 +66,7 @@ class Pipeline:
     def run(self, *, once: bool = False) -> RunResult:
         """Run until stopped, or with `once` until everything the source has now is written."""
         query = self._start(once)
-        self._observer.event("pipeline.started", name=self._spec.name, once=once)
+        self._observer.event("pipeline.started", pipeline=self._spec.name, once=once)
         try:
             self._watch(query)
         finally:
@@ -89,7 +89,7 @@ class Pipeline:
             raise self._ours(error) from error
 
     def _watch(self, query: StreamingQuery) -> None:
-        told = -1
+        told = ""
         while query.isActive and not self._stop.wait(WATCH_SECONDS):
             progress = query.lastProgress
             if progress is not None and progress["timestamp"] != told:
@@ -118,7 +118,7 @@ class Pipeline:
             raise self._ours(error) from error
 
     def _ours(self, error: BaseException) -> BaseException:
-        """Tailrace's error behind what Spark raised; a foreign one is named, with the log that has the rest."""
+        """Tailrace's error behind what Spark raised; a foreign one is named, with the log of the rest."""
         found = cause(error)
         if found is not None:
             return found

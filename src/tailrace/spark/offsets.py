@@ -17,7 +17,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A table's snapshot: `next` of `of` chunks of `plan` are delivered. `generation`: of the table's capture.
+    """A table's snapshot: `next` of `of` chunks of `plan` are delivered; `generation` is its capture's.
 
     A table that needs no snapshot has a cursor without chunks (`of` is 0).
     """
@@ -59,8 +59,8 @@ class Offset:
             raise StateUnreadable("an offset must be a JSON object")
         if body.get("v") != VERSION:
             raise StateUnreadable(
-                f"an offset of version {body.get('v')!r} cannot be read; this Tailrace reads version {VERSION}",
-                remedy="use the Tailrace that wrote it, or start a new query with a new checkpoint and stateDir",
+                f"an offset of version {body.get('v')!r} cannot be read; this Tailrace reads {VERSION}",
+                remedy="use the Tailrace that wrote it, or start anew with a new checkpoint and stateDir",
             )
         position = Position.from_json({"source": body.get("source"), "version": body.get("position")})
         cursors: dict[str, Cursor] = {}

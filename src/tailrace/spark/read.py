@@ -14,9 +14,9 @@ from tailrace.model.change import ChangeBatch, marker
 from tailrace.model.net import net
 from tailrace.model.pack import pack
 from tailrace.model.position import Position
-from tailrace.model.render import envelope
+from tailrace.model.render import envelope, field_of, optional
 from tailrace.model.table import TableSchema
-from tailrace.model.views import net_view, table_view
+from tailrace.model.views import net_view, resolve_exact, table_view
 from tailrace.spark.options import View
 from tailrace.spark.partitions import ChunkRead, Slice
 
@@ -76,6 +76,18 @@ def read_chunk(read: ChunkRead, capture: Capture) -> Iterator[ChangeBatch]:
     if read.chunk.index == 0:
         yield marker(table, read.position, read.seq - 1, int(time.time() * 1_000_000))
     yield from capture.snapshot(table, read.chunk, position=read.position, seq=read.seq)
+
+
+def typed_rows(batch: ChangeBatch) -> pa.RecordBatch:
+    """The after images as plain typed columns, for batch reads."""
+    after, exact = batch.data["after"], optional(batch, "after_exact")
+    columns = []
+    for field in batch.table.struct:
+        tagged = None
+        if exact is not None and exact.type.get_field_index(field.name) >= 0:
+            tagged = field_of(exact, field.name)
+        columns.append(resolve_exact(field_of(after, field.name), tagged, batch.table, field.name))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(batch.table.struct))
 
 
 def _in_order(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

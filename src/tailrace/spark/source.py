@@ -1,8 +1,8 @@
 """The data source itself: what Spark calls, and in which process.
 
-`TailraceSource` and `schema` run in a short-lived worker when a query is loaded. The stream reader lives in one
-runner process beside the driver as long as the query runs (`StreamDriver`); a second copy of it is made only
-to be pickled, so nothing is opened in `__init__`. `read` runs on executors.
+`TailraceSource` and `schema` run in a short-lived worker when a query is loaded. The stream reader lives in
+one runner process beside the driver as long as the query runs (`StreamDriver`); a second copy of it is made
+only to be pickled, so nothing is opened in `__init__`. `read` runs on executors.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from tailrace.spark.driver import StreamDriver
 from tailrace.spark.offsets import Offset
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.partitions import ChunkRead, Slice
-from tailrace.spark.read import PACKED, read_chunk, read_slice
+from tailrace.spark.read import PACKED, read_slice, typed_rows
 
 # Layers: only the composition root names concrete captures, so it is found by name.
 FACTORY = "tailrace.app:capture_for"
+WHOLE_TABLE = 2**62
 
 
 def open_capture(options: SourceOptions) -> Capture:
@@ -87,7 +88,7 @@ class TailraceSource(DataSource):  # type: ignore[misc]
         return _spark_schema(pa.schema(table.struct))
 
     @crossing
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's contract
         """A batch reader: the table's rows as they are now."""
         options = SourceOptions.parse(self.options)
         if options.state_dir is not None or options.view not in (None, "table"):
@@ -98,7 +99,7 @@ class TailraceSource(DataSource):  # type: ignore[misc]
         return SnapshotReader(options)
 
     @crossing
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 - Spark's contract
         """A stream reader: snapshot and changes."""
         options = SourceOptions.parse(self.options)
         if options.state_dir is None:
@@ -114,20 +115,20 @@ def _spark_schema(schema: pa.Schema) -> StructType:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """See Spark's contract; every call is passed to the `StreamDriver`, every error crosses as one of ours."""
+    """See Spark's contract; calls go to the `StreamDriver`, and errors cross as ours."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._driver: StreamDriver | None = None
 
     @crossing
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins."""
         return self._open().initial().to_json()
 
     @crossing
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next batch. `start` is the end of the last batch Spark committed: an acknowledgement."""
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch. `start` ends the last batch Spark committed, so it is acknowledged."""
         rows: int | None = self._options.max_rows
         size: int | None = self._options.max_bytes
         if isinstance(limit, ReadAllAvailable):
@@ -138,17 +139,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             size = limit.max_bytes
         return self._open().latest(Offset.from_json(start), max_rows=rows, max_bytes=size).to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         """Rows by Spark's own limit; bytes are ours to keep, Spark has no limit of both."""
         return ReadMaxRows(self._options.max_rows)
 
     @crossing
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         """Remember what is there now; batches stop at it."""
         self._open().prepare_available_now()
 
     @crossing
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, Any] | None:
         """Position and lag, shown in the query's progress."""
         return self._open().report()
 
@@ -194,7 +195,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return {"_options": self._options, "_driver": None}
 
 
-def _leave(signum: int, frame: FrameType | None) -> None:
+def _leave(_signal: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
@@ -211,25 +212,25 @@ class SnapshotReader(DataSourceReader):  # type: ignore[misc]
         try:
             table = capture.describe(_one_table(capture, self._options, "table"))
             parts = self._options.partitions or 1
-            rows = 2**62 if parts == 1 else max(1, -(-capture.count(table.ref) // parts))
-            chunks = capture.plan(table.ref, rows_per_chunk=rows)
+            rows = WHOLE_TABLE if parts == 1 else self._options.chunk_rows
+            body = table.to_json()
+            reads = [ChunkRead(body, chunk, 0, "") for chunk in capture.plan(table.ref, rows_per_chunk=rows)]
         finally:
             capture.close()
-        body = table.to_json()
-        return [Slice(chunks=(ChunkRead(body, chunk, 0, ""),)) for chunk in chunks]
+        if parts == 1:
+            return [Slice(chunks=tuple(reads))]
+        return [Slice(chunks=tuple(reads[part::parts])) for part in range(min(parts, len(reads)))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The typed rows of the task's chunk."""
         return crossing_items(self._read(cast(Slice, partition)))
 
     def _read(self, part: Slice) -> Iterator[pa.RecordBatch]:
-        from tailrace.model.views import rows_view
-
         capture = open_capture(self._options)
         try:
             for chunk in part.chunks:
                 table = TableSchema.from_json(chunk.table)
                 for batch in capture.snapshot(table, chunk.chunk, position=0, seq=0):
-                    yield rows_view(batch)
+                    yield typed_rows(batch)
         finally:
             capture.close()
