@@ -28,12 +28,14 @@ test-long: $(STAMP) ## Run the long tests: faults at random, soak, fuzz
 bench: $(STAMP) ## Run the benchmarks (BENCH="name --option" chooses)
 	@$(BIN)/python -m bench $(BENCH)
 
-check: $(STAMP) ## Run every static check: ruff, mypy, layers, documentation
-	@$(BIN)/ruff check $(PYTHON_FILES)
-	@$(BIN)/ruff format --check $(PYTHON_FILES)
-	@$(BIN)/mypy src tests
-	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/python scripts/docs --check
+check: $(STAMP) ## Run every static check, all of them even if one fails: ruff, mypy, layers, documentation
+	@failed=; \
+	$(BIN)/ruff check $(PYTHON_FILES) || failed="$$failed ruff-check"; \
+	$(BIN)/ruff format --check $(PYTHON_FILES) || failed="$$failed ruff-format"; \
+	$(BIN)/mypy src tests || failed="$$failed mypy"; \
+	$(BIN)/lint-imports --no-logo || failed="$$failed layers"; \
+	$(BIN)/python scripts/docs --check || failed="$$failed docs"; \
+	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 format: $(STAMP) ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff check --fix-only $(PYTHON_FILES)
