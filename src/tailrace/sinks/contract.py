@@ -1,0 +1,107 @@
+"""The contract of sinks: where changes go, and what a return from a sink permits.
+
+There are two kinds. A `TableSink` keeps tables equal to their source and takes net changes. A `FeedSink`
+passes every change on, in order. One thread calls a sink; a sink is never shared by two pipelines.
+
+**What a return means.** When `apply` returns, or `flush` after `write`, the changes are durable at the
+destination as far as the destination can make them so, and the pipeline may acknowledge them to the source.
+A sink that buffers says nothing is durable until `flush` returned.
+
+**Failure.** A failure of the whole call is an exception of `tailrace.model.errors`: `Transient` where the
+same call may succeed later (the engine backs off and calls again), `NeedsOperator` or `ConfigError` where
+somebody must act, `DataError` where a value cannot be carried. A sink that retries does so within a stated
+bound. An exception never means that nothing was written. Rows that the destination refused one by one, where
+it can, are counted in `Report.rejected`.
+
+**Replays.** After a fault the same batch comes again, with an equal `Progress`: possibly after it was applied
+in full, in part, twice at once, or after a later one. A sink must be harmless under all of these: a table
+sink refuses what it has already (`Report.skipped`), a feed sink marks what it sends so that the receiver can.
+Rows of a snapshot may have been read anew for a replay, so an equal Progress does not promise equal bytes
+where `snapshots` is not empty; it promises that the later reading is at least as new.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tailrace.model.change import ChangeBatch
+from tailrace.model.net import NetChanges
+from tailrace.model.table import TableSchema
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Which micro-batch this is, by where it stands in the source. Equal progress is the same batch again.
+
+    The batch holds the log's changes after `start` up to and including `end`. `snapshots` has an entry for
+    each table that has snapshot rows in the batch, by the text of its `TableRef`: the id of the snapshot's
+    plan, and how many of the plan's chunks are done with this batch (index of its last chunk + 1).
+    """
+
+    pipeline: str
+    start: int
+    end: int
+    snapshots: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a call did: rows written, rows deleted, rows refused by the destination one by one.
+
+    `skipped` says that the destination had the batch already. `notes` are sentences for the log about
+    something that went wrong and does not matter for the data (a clean-up that will be tried again).
+    """
+
+    written: int = 0
+    deleted: int = 0
+    rejected: int = 0
+    skipped: bool = False
+    notes: tuple[str, ...] = ()
+
+
+class TableSink(ABC):
+    """Keeps tables in step. Calls for one target come in the order of their progress, replays aside."""
+
+    @abstractmethod
+    def ensure(self, target: str, table: TableSchema) -> None:
+        """Make sure that the target can take rows of `table`; ConfigError early where it never could.
+
+        Creates it empty where it does not exist. Changes nothing where it does. Idempotent.
+        """
+
+    @abstractmethod
+    def apply(self, target: str, net: NetChanges, progress: Progress) -> Report:
+        """Apply net changes and record the progress, both or neither.
+
+        Rows that lack columns keep those of the row with their key; DataError where there is none. A reset
+        replaces everything, columns included. Added columns are added; removed or retyped ones without a
+        reset are SchemaDrift. A batch that is recorded, or older than what is recorded, is skipped.
+        """
+
+    @abstractmethod
+    def read(self, target: str) -> pa.Table:
+        """The target's rows as they are now, for checks and small tables."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything. Idempotent."""
+
+
+class FeedSink(ABC):
+    """Passes changes on, tables interleaved in (position, seq) order within each call."""
+
+    @abstractmethod
+    def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
+        """Send the changes of one micro-batch, of any number of tables."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Return when everything written is with the receiver."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything; what was not flushed may be lost. Idempotent."""

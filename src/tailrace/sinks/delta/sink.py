@@ -1,0 +1,163 @@
+"""The Delta sink: each target is a Delta table that equals its source table, one commit a batch.
+
+A commit carries the batch's progress as application transactions: the end of the log's range, and for a table
+being snapshotted how many chunks of the plan are done. So the state and the record of it cannot part: what is
+recorded is skipped, what is older than the record is skipped, and a batch may come any number of times.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from tailrace.model.errors import ConfigError, DataError, Transient, UsageError
+from tailrace.model.net import NetChanges
+from tailrace.model.table import TableSchema
+from tailrace.sinks.contract import Progress, Report, TableSink
+from tailrace.sinks.delta.client import Conflict, DeltaTarget
+from tailrace.sinks.delta.config import DeltaConfig
+from tailrace.sinks.delta.encode import lacking, merge_source, typed
+
+
+class DeltaSink(TableSink):
+    """Mirrors tables under `config.path`."""
+
+    def __init__(self, config: DeltaConfig) -> None:
+        if not config.path:
+            raise ConfigError("the delta sink needs a path", remedy='path = "…" in [sink]')
+        self._config = config
+        self._targets: dict[str, DeltaTarget] = {}
+
+    def ensure(self, target: str, table: TableSchema) -> None:
+        _check(table)
+        delta = self._target(target)
+        if not delta.refresh():
+            delta.create(table)
+
+    def apply(self, target: str, net: NetChanges, progress: Progress) -> Report:
+        _check(net.table)
+        delta = self._target(target)
+        for attempt in range(self._config.attempts):
+            try:
+                return self._apply(delta, target, net, progress)
+            except Conflict:
+                delta.forget()
+                time.sleep(random.uniform(0, 0.1 * 2**attempt))  # noqa: S311
+        raise Transient(
+            f"other writers kept committing to it, {self._config.attempts} times in a row",
+            place=f"Delta table {delta.uri}",
+        )
+
+    def _apply(self, delta: DeltaTarget, target: str, net: NetChanges, progress: Progress) -> Report:
+        exists = delta.refresh()
+        log = f"tailrace:{progress.pipeline}:{target}:log"
+        snapshot = progress.snapshots.get(str(net.table.ref))
+        plan = f"tailrace:{progress.pipeline}:{target}:snapshot:{snapshot[0]}" if snapshot else None
+        record = {log: progress.end}
+        if snapshot and plan:
+            record[plan] = snapshot[1]
+        if exists:
+            known = {name: delta.recorded(name) for name in record}
+            if all(version is not None and version >= record[name] for name, version in known.items()):
+                return Report(skipped=True)
+            if not net.reset:
+                record[log] = max(progress.end, known[log] or 0)
+        if exists and net.empty:
+            return Report()
+        before = delta.version if exists else 0
+        report = self._write(delta, net, record, exists=exists)
+        # Versions also grow by the clean-up itself, so it is due when a multiple was passed.
+        every = self._config.maintain_every
+        if delta.version // every > before // every and (note := delta.maintain()):
+            report = Report(report.written, report.deleted, notes=(note,))
+        return report
+
+    def _write(self, delta: DeltaTarget, net: NetChanges, record: dict[str, int], *, exists: bool) -> Report:
+        missing = lacking(net)
+        if not exists or net.reset:
+            _refuse_partial(net.table, missing)
+            upserts, _ = typed(net)
+            delta.write(upserts, "overwrite", record)
+            return Report(written=net.upserts.num_rows)
+        delta.adapt(net.table)
+        if delta.empty():
+            _refuse_partial(net.table, missing)
+            delta.write(typed(net)[0], "append", record)
+            return Report(written=net.upserts.num_rows)
+        if missing:
+            _refuse_new_partial(delta, net, missing)
+        counts = delta.merge(merge_source(net), record)
+        return Report(written=net.upserts.num_rows, deleted=int(counts.get("num_target_rows_deleted", 0)))
+
+    def read(self, target: str) -> pa.Table:
+        delta = self._target(target)
+        if not delta.refresh():
+            raise UsageError(f"there is no Delta table at {delta.uri}")
+        return delta.read()
+
+    def close(self) -> None:
+        self._targets.clear()
+
+    def _target(self, name: str) -> DeltaTarget:
+        if name not in self._targets:
+            # The object store takes % as the start of an escape, and would not find such a directory again.
+            if not name or name in (".", "..") or set(name) & set("/\\%\0"):
+                raise ConfigError(
+                    f"{name!r} cannot be the name of a Delta table's directory",
+                    remedy="give the table a target name without / \\ %",
+                )
+            path = self._config.path
+            uri = path.rstrip("/") + "/" + name if len(path) > 1 else path + name
+            if not urlsplit(path).scheme and "%" in path:
+                raise ConfigError(
+                    "the path of the delta sink must not contain %", remedy="choose another directory"
+                )
+            self._targets[name] = DeltaTarget(uri, self._config)
+        return self._targets[name]
+
+
+def _check(table: TableSchema) -> None:
+    if not table.identity:
+        raise ConfigError(
+            f"table {table.ref} has nothing that tells its rows apart and cannot be mirrored",
+            remedy="declare a primary key",
+            place=str(table.ref),
+        )
+    seen: dict[str, str] = {}
+    for column in table.columns:
+        other = seen.setdefault(column.name.lower(), column.name)
+        if other != column.name:
+            raise ConfigError(
+                f"columns {other} and {column.name} of table {table.ref} differ only in case",
+                remedy="rename one of the columns, or leave the table out of the mirror",
+                place=str(table.ref),
+            )
+
+
+def _refuse_partial(table: TableSchema, missing: dict[str, Any]) -> None:
+    if missing:
+        raise DataError(
+            f"table {table.ref}: new rows lack the columns {', '.join(sorted(missing))}",
+            remedy=f"make a new snapshot of {table.ref}",
+            place=str(table.ref),
+        )
+
+
+def _refuse_new_partial(
+    delta: DeltaTarget,
+    net: NetChanges,
+    missing: dict[str, Any],
+) -> None:
+    """Refuse rows that lack columns and are not in the target, where nothing could complete them."""
+    identity = list(net.table.identity)
+    plain = [f"k{i}" for i in range(len(identity))]
+    held = delta.keys(identity).select(identity).rename_columns(plain)
+    keys = typed(net)[0].select(identity).rename_columns(plain)
+    for name, mask in missing.items():
+        partial = keys.filter(pa.array(mask))
+        if partial.join(held, plain, join_type="left anti").num_rows:
+            _refuse_partial(net.table, {name: mask})

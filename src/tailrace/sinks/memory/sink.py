@@ -1,0 +1,115 @@
+"""The two kinds of sink over plain Python objects: the smallest complete reading of the contract.
+
+Rows are dicts and replays are refused by the same rule as at the Delta sink. Not for large data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.model.change import ChangeBatch
+from tailrace.model.errors import DataError, SchemaDrift, UsageError
+from tailrace.model.net import NetChanges
+from tailrace.model.render import lines
+from tailrace.model.table import TableSchema
+from tailrace.model.views import net_view
+from tailrace.sinks.contract import FeedSink, Progress, Report, TableSink
+
+
+@dataclass
+class _Target:
+    table: TableSchema
+    rows: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
+    end: int = -1
+    chunks: dict[str, int] = field(default_factory=dict)
+
+
+class MemoryTableSink(TableSink):
+    """Tables as dicts of rows by key."""
+
+    def __init__(self) -> None:
+        self._targets: dict[str, _Target] = {}
+
+    def ensure(self, target: str, table: TableSchema) -> None:
+        self._targets.setdefault(target, _Target(table))
+
+    def apply(self, target: str, net: NetChanges, progress: Progress) -> Report:
+        self.ensure(target, net.table)
+        held = self._targets[target]
+        plan, index = progress.snapshots.get(str(net.table.ref), (None, 0))
+        done = plan is None or held.chunks.get(plan, -1) >= index
+        if held.end >= progress.end and done:
+            return Report(skipped=True)
+        rows = {} if net.reset else dict(held.rows)
+        if not net.reset:
+            _compatible(held.table, net.table)
+        written = deleted = 0
+        for row in net_view(net).to_pylist():
+            key = tuple(row[name] for name in net.table.identity)
+            if row["_change_type"] == "delete":
+                deleted += rows.pop(key, None) is not None
+            elif row["_change_type"] == "upsert":
+                rows[key] = _completed(net.table, row, rows.get(key))
+                written += 1
+        held.table, held.rows = net.table, rows
+        held.end = progress.end if net.reset else max(held.end, progress.end)
+        if plan is not None:
+            held.chunks[plan] = index
+        return Report(written=written, deleted=deleted)
+
+    def read(self, target: str) -> pa.Table:
+        held = self._targets.get(target)
+        if held is None:
+            raise UsageError(f"there is no table {target}")
+        return pa.Table.from_pylist(list(held.rows.values()), schema=pa.schema(list(held.table.struct)))
+
+    def close(self) -> None:
+        """Nothing to release: what was applied can still be read."""
+
+
+def _compatible(old: TableSchema, new: TableSchema) -> None:
+    kept = {column.name: column.type for column in new.columns}
+    for column in old.columns:
+        if kept.get(column.name) != column.type:
+            raise SchemaDrift(
+                f"column {column.name} of table {new.ref} was removed or has another type",
+                remedy="make a new snapshot of the table",
+                place=str(new.ref),
+            )
+
+
+def _completed(table: TableSchema, row: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:
+    absent = row["_absent"] or ()
+    if absent and old is None:
+        raise DataError(
+            f"table {table.ref}: a new row lacks its columns {', '.join(absent)}",
+            remedy="make a new snapshot of the table",
+            place=str(table.ref),
+        )
+    source = {name: (old or {}).get(name) for name in absent}
+    return {column.name: source.get(column.name, row[column.name]) for column in table.columns}
+
+
+class MemoryFeedSink(FeedSink):
+    """Collects what it is given: `batches` with their progress, `text` as lines of JSON."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Progress, tuple[ChangeBatch, ...]]] = []
+        self.text: list[str] = []
+        self.flushed = 0
+
+    def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
+        self.batches.append((progress, tuple(batches)))
+        text = lines(batches).to_pylist()
+        self.text += text
+        return Report(written=len(text))
+
+    def flush(self) -> None:
+        self.flushed = len(self.batches)
+
+    def close(self) -> None:
+        """Nothing to release: what was written can still be read."""
