@@ -102,9 +102,10 @@ def table_sink_for(name: str, sink: Sink) -> TableSink:
     from tailrace.config import DeltaSink
 
     if isinstance(sink, DeltaSink):
-        from tailrace.sinks.delta import DeltaTables
+        from tailrace.sinks.delta import DeltaConfig
+        from tailrace.sinks.delta import DeltaSink as DeltaTables
 
-        return DeltaTables(sink.path)
+        return DeltaTables(DeltaConfig(sink.path))
     raise ConfigError(f"the sink {name} cannot hold tables", remedy='use a sink with type = "delta"')
 
 

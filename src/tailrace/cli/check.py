@@ -32,7 +32,7 @@ def command(
     Each finding has a severity, a place and, where there is one, the exact command or SQL that mends it.
     Exit code 0: nothing stands in the way of a run. 1: there are errors. 2: the file itself cannot be read.
 
-    Example: [bold]tailrace check --format json[/bold]
+    Example: `tailrace check --format json`
     """
     from tailrace import app
 

@@ -25,9 +25,9 @@ def command(
     """Write a commented tailrace.toml for a database, with a mirror for each of its tables.
 
     Only reads the database. Tables without a primary key cannot be mirrored; they stand in the file as
-    comments. Edit the file, then [bold]tailrace check[/bold] and [bold]tailrace run[/bold].
+    comments. Edit the file, then `tailrace check` and `tailrace run`.
 
-    Example: [bold]tailrace init sqlite:shop.db[/bold]
+    Example: `tailrace init sqlite:shop.db`
     """
     from tailrace import app
 

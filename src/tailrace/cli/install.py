@@ -15,7 +15,7 @@ from tailrace.model.errors import UsageError
 def setup(context: typer.Context, config: ConfigPath = None) -> None:
     """Install what capture needs in the source: for SQLite, triggers and log tables.
 
-    [bold]tailrace run[/bold] does it by itself unless the file says [bold]setup = "manual"[/bold]. Running it
+    `tailrace run` does it by itself unless the file says `setup = "manual"`. Running it
     again does nothing, or mends a table that has changed since; such a table gets a fresh snapshot.
     """
     from tailrace import app
@@ -36,10 +36,10 @@ def teardown(
 ) -> None:
     """Remove from the source what setup put there.
 
-    Without [bold]--table[/bold] everything goes: triggers, logs and the cursors of every consumer, of other
+    Without `--table` everything goes: triggers, logs and the cursors of every consumer, of other
     pipelines too. Changes that were not delivered yet are lost. The state directory and the mirrors stay.
 
-    Example: [bold]tailrace teardown --yes[/bold]
+    Example: `tailrace teardown --yes`
     """
     from tailrace import app
 

@@ -18,8 +18,8 @@ ABORTED = 130
 _debug = False
 
 EPILOG = (
-    "Begin with: [bold]tailrace init sqlite:shop.db[/bold], then [bold]tailrace check[/bold], then"
-    " [bold]tailrace run[/bold]. Exit codes: 0 done, 1 failure or findings, 2 bad input, 3 a person must act,"
+    "Begin with: `tailrace init sqlite:shop.db`, then `tailrace check`, then"
+    " `tailrace run`. Exit codes: 0 done, 1 failure or findings, 2 bad input, 3 a person must act,"
     " 4 a passing fault that lasted, 5 a value that cannot be carried, 130 aborted."
 )
 
@@ -29,7 +29,7 @@ app = typer.Typer(
     epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
 )

@@ -49,7 +49,7 @@ def command(
     terminal, log lines otherwise. SIGTERM and Ctrl-C finish the batch in hand and exit with 0; a restart then
     repeats nothing. A second Ctrl-C leaves at once (130). Spark's own log is in the state directory.
 
-    Examples: [bold]tailrace run[/bold], [bold]tailrace run --once --log-format json[/bold]
+    Examples: `tailrace run`, `tailrace run --once --log-format json`
     """
     from tailrace import app
 

@@ -6,7 +6,11 @@ import json
 
 import typer
 
-app = typer.Typer(help="Print JSON Schemas, for editors and other programs.", no_args_is_help=True)
+app = typer.Typer(
+    help="Print JSON Schemas, for editors and other programs.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
 
 
 @app.callback()
@@ -20,7 +24,7 @@ def config() -> None:
 
     Editors that know JSON Schema for TOML complete keys with it and mark mistakes.
 
-    Example: [bold]tailrace schema config > tailrace.schema.json[/bold]
+    Example: `tailrace schema config > tailrace.schema.json`
     """
     from tailrace.config import config_schema
 

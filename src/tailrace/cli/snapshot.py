@@ -25,9 +25,9 @@ def command(
     """Ask for a fresh snapshot of tables, while a pipeline runs or before the next run.
 
     The request is a durable file in the state directory. A running pipeline takes it up within seconds, and
-    changes keep flowing meanwhile; otherwise the next [bold]tailrace run[/bold] does.
+    changes keep flowing meanwhile; otherwise the next `tailrace run` does.
 
-    Example: [bold]tailrace snapshot --table orders --table items[/bold]
+    Example: `tailrace snapshot --table orders --table items`
     """
     from tailrace import app
 

@@ -23,7 +23,7 @@ def command(context: typer.Context, config: ConfigPath = None, answer: AnswerFor
     Works while a pipeline runs and while none does, and disturbs neither. Lag counts from the last batch
     that Spark committed to the newest change of the source.
 
-    Example: [bold]tailrace status --format json | jq .lag.changes[/bold]
+    Example: `tailrace status --format json | jq .lag.changes`
     """
     from tailrace import app
 

@@ -1,0 +1,24 @@
+"""`python -m tailrace.demo`, which is what `make demo` runs. DEMO_SECONDS=20 ends it by itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tailrace.cli.screen import show_error
+from tailrace.demo.show import perform, seconds_from
+from tailrace.model.errors import TailraceError
+
+
+def main() -> int:
+    """Run the demonstration in ./demo."""
+    try:
+        return perform(Path("demo"), seconds_from(os.environ))
+    except TailraceError as error:
+        show_error(error)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Is a mirror equal to its table? Plain `sqlite3` against `deltalake`; no code of the pipeline's."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+Rows = dict[tuple[Any, ...], tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How many rows of a mirror are wrong, and in which way."""
+
+    table: str
+    rows: int
+    missing: int
+    extra: int
+    different: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether the mirror holds exactly the table's rows."""
+        return self.missing == self.extra == self.different == 0
+
+
+def compare(shop: Path, lake: Path, tables: Iterable[str]) -> list[Difference]:
+    """Compare every table with its mirror, all keys and all values, at one moment of the source."""
+    connection = sqlite3.connect(f"file:{shop}?mode=ro", uri=True)
+    try:
+        connection.execute("BEGIN")
+        return [_compare(connection, lake, table) for table in tables]
+    finally:
+        connection.close()
+
+
+def _compare(connection: sqlite3.Connection, lake: Path, table: str) -> Difference:
+    info = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
+    columns = [column[1] for column in info]
+    key = [column[1] for column in sorted(info, key=lambda column: column[5]) if column[5]]
+    source = _keyed(connection.execute(f'SELECT * FROM "{table}"').fetchall(), columns, key)
+    mirrored = _mirrored(lake / table, columns)
+    mirror = _keyed(mirrored, columns, key)
+    return Difference(
+        table,
+        rows=len(source),
+        missing=len(source.keys() - mirror.keys()),
+        # A key that is there twice is one row too many.
+        extra=len(mirror.keys() - source.keys()) + len(mirrored) - len(mirror),
+        different=sum(source[found] != mirror[found] for found in source.keys() & mirror.keys()),
+    )
+
+
+def _mirrored(path: Path, columns: list[str]) -> list[tuple[Any, ...]]:
+    from deltalake import DeltaTable
+
+    if not (path / "_delta_log").is_dir():
+        return []
+    read = DeltaTable(str(path)).to_pyarrow_table()
+    return list(zip(*(read[column].to_pylist() for column in columns), strict=True))
+
+
+def _keyed(rows: Iterable[tuple[Any, ...]], columns: list[str], key: list[str]) -> Rows:
+    places = [columns.index(column) for column in key]
+    return {tuple(_plain(row[place]) for place in places): tuple(map(_plain, row)) for row in rows}
+
+
+def _plain(value: Any) -> Any:
+    """One form for values that the two sides spell differently: SQLite has no booleans and no decimals."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, Decimal):
+        return float(value)
+    return value

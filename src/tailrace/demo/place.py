@@ -1,0 +1,44 @@
+"""The demonstration's directory: made anew each time, and never somebody else's."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tailrace.demo import shop
+from tailrace.model.errors import ConfigError
+
+_MARK = "# Tailrace's demonstration: this directory is made anew at each start.\n"
+_CONFIG = (
+    _MARK
+    + """
+name = "demo"
+
+[source]
+url = "sqlite:shop.db"
+
+[sinks.lake]
+type = "delta"
+path = "lake"
+
+[[table]]
+name = "*"
+"""
+)
+
+
+def prepare(directory: Path) -> Path:
+    """A fresh shop and its tailrace.toml, whose path is returned. A directory that is not ours is refused."""
+    config = directory / "tailrace.toml"
+    if directory.exists() and any(directory.iterdir()):
+        if not (config.is_file() and config.read_text(encoding="utf-8").startswith(_MARK)):
+            raise ConfigError(
+                f"{directory} is not the demonstration's directory, so it is left as it is",
+                remedy=f"move {directory} away, or start the demonstration elsewhere",
+            )
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    # First, so that a start that is interrupted here is known as ours.
+    config.write_text(_CONFIG, encoding="utf-8")
+    shop.create(directory / "shop.db")
+    return config

@@ -1,0 +1,65 @@
+"""The last changes that passed, for the eye: a feed sink that remembers a few."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Any
+
+from tailrace.model.change import ChangeBatch, Op
+from tailrace.sinks.contract import FeedSink, Progress, Report
+
+WORDS = {Op.INSERT: "insert", Op.UPDATE: "update", Op.DELETE: "delete"}
+A_BATCH = 4
+
+
+class Recent(FeedSink):
+    """Keeps the last changes as short texts, and counts all of them by table."""
+
+    def __init__(self, keep: int = 8) -> None:
+        self._lock = threading.Lock()
+        self._texts: deque[tuple[str, str, str]] = deque(maxlen=keep)
+        self._counts: Counter[str] = Counter()
+
+    def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:  # noqa: ARG002
+        """Remember the last few of every batch."""
+        with self._lock:
+            for batch in batches:
+                self._counts[batch.table.ref.name] += len(batch)
+                first = max(0, len(batch) - A_BATCH)
+                self._texts.extend(_text(batch, row) for row in batch.data.slice(first).to_pylist())
+        return Report(written=sum(map(len, batches)))
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def texts(self) -> list[tuple[str, str, str]]:
+        """Operation, table and row of the last changes, the newest last."""
+        with self._lock:
+            return list(self._texts)
+
+    def counts(self) -> dict[str, int]:
+        """How many changes of each table passed."""
+        with self._lock:
+            return dict(self._counts)
+
+
+def _text(batch: ChangeBatch, row: dict[str, Any]) -> tuple[str, str, str]:
+    image = row["after"] or row["before"] or {}
+    key = batch.table.identity
+    old = row["before"] or {}
+    moved = row["op"] == Op.UPDATE and any(old.get(name) != image.get(name) for name in key)
+    shown = _names(old, key) + " → " + _names(image, key) if moved else _names(image, key)
+    changed = [
+        name for name in image if row["op"] == Op.UPDATE and name not in key and old.get(name) != image[name]
+    ]
+    rest = ", ".join(f"{name}: {old.get(name)} → {image[name]}" for name in changed[:2])
+    return WORDS.get(Op(row["op"]), "row"), batch.table.ref.name, f"{shown}  {rest}".strip()
+
+
+def _names(image: dict[str, Any], key: Sequence[str]) -> str:
+    return "/".join(str(image.get(name)) for name in key)
