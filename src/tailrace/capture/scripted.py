@@ -109,6 +109,7 @@ class ScriptedSource:
     rows: dict[TableRef, dict[tuple[Any, ...], Row]] = field(default_factory=dict)
     log: dict[int, tuple[tuple[Event, ...], ...]] = field(default_factory=dict)
     cursors: dict[str, int] = field(default_factory=dict)
+    began: dict[TableRef, int] = field(default_factory=dict)
     head: int = 0
     pruned: int = 0
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -120,6 +121,7 @@ class ScriptedSource:
         made = tuple(Column(column, ColumnType(kind)) for column, kind in types.items())
         self.schemas[ref] = TableSchema(ref, made, tuple(key), generation="1")
         self.rows[ref] = {}
+        self.began[ref] = self.head
         return ref
 
     def recreate(self, ref: TableRef) -> None:
@@ -127,6 +129,10 @@ class ScriptedSource:
         with self.changed:
             schema = self.schemas[ref]
             self.schemas[ref] = replace(schema, generation=str(int(schema.generation) + 1))
+            self.head += 1
+            self.log[self.head] = ((),)
+            self.began[ref] = self.head
+            self.changed.notify_all()
 
     def insert(self, ref: TableRef, *rows: Row) -> int:
         """One transaction that inserts these rows."""
@@ -222,8 +228,11 @@ class ScriptedCapture(Capture):
             raise SetupMissing(f"no table {ref}")
         return self.source.schemas[ref]
 
-    def generations(self, tables: Sequence[TableRef]) -> dict[TableRef, str]:
-        return {ref: self.describe(ref).generation for ref in tables}
+    def generations(self) -> dict[TableRef, tuple[str, int]]:
+        """Each table's generation, and the position at which it began."""
+        return {
+            ref: (schema.generation, self.source.began[ref]) for ref, schema in self.source.schemas.items()
+        }
 
     def coverage(self, tables: Sequence[TableRef]) -> list[Finding]:
         missing = [ref for ref in tables if ref not in self.source.schemas]
@@ -252,18 +261,28 @@ class ScriptedCapture(Capture):
         return self.source.at(self.source.head)
 
     def live(
-        self, start: Position, tables: Sequence[TableRef], *, consumer: str, wait: float = 0.5
+        self,
+        start: Position,
+        tables: Sequence[TableRef],
+        *,
+        consumer: str,
+        wait: float = 0.5,
+        accept: Mapping[TableRef, str] | None = None,
     ) -> Iterator[Part | None]:
         if consumer not in self.source.cursors:
             raise UsageError(f"{consumer} was never registered")
         self._continuable(start)
         wanted = set(tables)
-        generations = self.generations(tables)
+        generations = self.generations()
+        for ref in wanted:
+            generation, began = generations[ref]
+            if began > start.version and (accept or {}).get(ref) != generation:
+                raise LogLost(f"capture of {ref} began at {began}, after position {start.version}")
         version = max(self.source.pruned, start.version - self.replay)
         self.open_lives += 1
         try:
             while not self.closed:
-                if self.generations(tables) != generations:
+                if any(self.generations()[ref] != generations[ref] for ref in wanted):
                     raise SchemaDrift("capture of a table began anew", remedy="start again")
                 if not self._grew(version, wait):
                     yield None

@@ -105,7 +105,7 @@ def renewed(
     if mode == "changes":
         if changed:
             raise SchemaDrift(
-                f"capture of {', '.join(map(str, changed))} began anew: changes since the checkpoint are lost",
+                f"capture of {', '.join(map(str, changed))} began anew: changes in between are lost",
                 remedy='start with mode="snapshot_then_changes", which reads these tables again',
             )
         return beginning, []

@@ -3,13 +3,14 @@
 The feed runs no thread and reads nothing ahead: `take` pulls one part out of `capture.live`. It remembers how
 far it took, so that a broken reader can be opened again and what it then repeats is dropped and counted:
 transactions by position, parts of an unfinished one by (position, seq). Rows are never compared, so two equal
-rows stay two.
+rows stay two. A mechanism that groups transactions may group them anew when it is opened again; an unfinished
+group then comes once more as a whole, under its new position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from typing import cast
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,12 +25,21 @@ class Feed:
     """One reader of one log. Belongs to one thread, as `live` does."""
 
     def __init__(
-        self, capture: Capture, tables: Sequence[TableRef], *, consumer: str, start: Position, wait: float
+        self,
+        capture: Capture,
+        tables: Sequence[TableRef],
+        *,
+        consumer: str,
+        start: Position,
+        wait: float,
+        accept: Mapping[TableRef, str] | None = None,
     ) -> None:
         self._capture = capture
         self._tables = list(tables)
         self._consumer = consumer
         self._wait = wait
+        # Only a mechanism that has generations takes this argument.
+        self._options: dict[str, Any] = {"accept": dict(accept)} if accept else {}
         self._live: Iterator[Part | None] | None = None
         self._head = start
         self._inside: Position | None = None
@@ -45,11 +55,16 @@ class Feed:
 
     def probe(self) -> None:
         """Raise what stands against continuing at this position; take nothing."""
-        live = self._capture.live(self.position, self._tables, consumer=self._consumer, wait=0.01)
+        live = self._open(0.01)
         try:
             next(live, None)
         finally:
             _close(live)
+
+    def _open(self, wait: float) -> Iterator[Part | None]:
+        return self._capture.live(
+            self.position, self._tables, consumer=self._consumer, wait=wait, **self._options
+        )
 
     def caught_up(self) -> bool:
         """Whether everything that the source had when it was last asked is taken; asks again if so."""
@@ -64,9 +79,7 @@ class Feed:
         After an error the next call opens the log again, at the last whole transaction.
         """
         if self._live is None:
-            self._live = self._capture.live(
-                self.position, self._tables, consumer=self._consumer, wait=self._wait
-            )
+            self._live = self._open(self._wait)
         try:
             for part in self._live:
                 if part is None:
@@ -110,3 +123,13 @@ class Feed:
 def _close(live: Iterator[Part | None]) -> None:
     if isinstance(live, Generator):
         live.close()
+
+
+def late(capture: Capture, start: Position, approved: Mapping[TableRef, str]) -> dict[TableRef, str]:
+    """Of the approved generations those that began after `start`, which `live` must be told to accept."""
+    began: Mapping[TableRef, tuple[str, int]] = getattr(capture, "generations", dict)()
+    return {
+        ref: generation
+        for ref, generation in approved.items()
+        if ref in began and began[ref][0] == generation and began[ref][1] > start.version
+    }

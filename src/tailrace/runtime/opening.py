@@ -18,7 +18,7 @@ from tailrace.model.table import TableRef
 from tailrace.runtime import guard
 from tailrace.runtime.beginning import Beginning, Mode, begin, judge, renewed
 from tailrace.runtime.checkpoint import Checkpoint, CheckpointStore, Order, committed_of
-from tailrace.runtime.feed import Feed
+from tailrace.runtime.feed import Feed, late
 from tailrace.runtime.intake import Intake
 from tailrace.runtime.observer import Observer
 from tailrace.runtime.snapshots import Snapshots
@@ -84,13 +84,17 @@ class Opening:
             tables = self._connect(loaded)
             generations = {ref: self.capture.describe(ref).generation for ref in tables}
         with named("start.begin"):
-            beginning = begin(loaded, self.mode, order, tables, self.capture.capabilities)
+            # Without tables there is nothing to snapshot, whatever the mode.
+            mode = self.mode if self.configured else "changes"
+            beginning = begin(loaded, mode, order, tables, self.capture.capabilities)
             known = loaded.generations if loaded else {}
-            beginning, fresh = renewed(beginning, known, generations, self.mode)
+            beginning, fresh = renewed(beginning, known, generations, mode)
         self._warn(beginning, fresh)
         checkpoint = self._record(loaded, beginning, order, generations, named)
         with named("start.connect"):
-            return Opened(beginning, checkpoint, self._intake(checkpoint, tables, order))
+            # What the checkpoint knows, or will read behind the barrier, may have begun after its position.
+            approved = generations if loaded is not None or beginning.cursors else {}
+            return Opened(beginning, checkpoint, self._intake(checkpoint, tables, order, approved))
 
     def _connect(self, loaded: Checkpoint | None) -> list[TableRef]:
         """Prove the source, and find the tables: the configured ones, or every one that can be captured."""
@@ -156,8 +160,12 @@ class Opening:
             raise
         return made
 
-    def _intake(self, checkpoint: Checkpoint, tables: list[TableRef], order: Order) -> Intake:
-        feed = Feed(self.capture, tables, consumer=self.consumer, start=checkpoint.position, wait=self.wait)
+    def _intake(
+        self, checkpoint: Checkpoint, tables: list[TableRef], order: Order, approved: dict[TableRef, str]
+    ) -> Intake:
+        start = checkpoint.position
+        accept = late(self.capture, start, approved)
+        feed = Feed(self.capture, tables, consumer=self.consumer, start=start, wait=self.wait, accept=accept)
         if self.streams:
             feed.probe()
         snapshots = Snapshots(

@@ -61,21 +61,23 @@ class Snapshots:
         cursor = self._cursors[ref] = self._planned(ref, schema.generation)
         last = cursor.next + 1 == cursor.of
         after = replace(cursor, next=cursor.next + 1, complete=last, chunks=() if last else cursor.chunks)
-        held: ChangeBatch | None = None
+        held: tuple[ChangeBatch, ...] = ()
         if cursor.next == 0:
             now = int(self._clock() * 1_000_000)
-            held = marker(schema, position.version, SNAPSHOT_SEQ + self.rows, now)
+            held = (marker(schema, position.version, SNAPSHOT_SEQ + self.rows, now),)
             self.rows += 1
-        chunk = cursor.chunks[cursor.next]
-        for batch in self._capture.snapshot(
-            schema, chunk, position=position.version, seq=SNAPSHOT_SEQ + self.rows
-        ):
+        seq = SNAPSHOT_SEQ + self.rows
+        batches = self._capture.snapshot(
+            schema, cursor.chunks[cursor.next], position=position.version, seq=seq
+        )
+        for number, batch in enumerate(batches):
             self.rows += len(batch)
-            if held is not None:
-                yield Item((held,), position, last=False, origin="buffered")
-            held = batch
+            if number:
+                yield Item(held, position, last=False, origin="buffered")
+                held = ()
+            held = (*held, batch)
         self._cursors[ref] = after
-        yield Item((held,) if held is not None else (), position, cursor=after, origin="buffered")
+        yield Item(held, position, cursor=after, origin="buffered")
 
     def _planned(self, ref: TableRef, generation: str) -> Cursor:
         cursor = self._cursors[ref]
