@@ -58,7 +58,7 @@ class SqliteCapture(Capture):
 
     def describe(self, ref: TableRef) -> TableSchema:
         with reading(self._config) as connection:
-            name = catalog.resolve(connection, [str(ref)])[0].name
+            name = catalog.existing(connection, ref)
             shape = catalog.read_shape(connection, name)
             if shape is None:
                 raise drift.error(name, ["it was dropped"])

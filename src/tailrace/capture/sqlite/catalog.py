@@ -125,14 +125,29 @@ def resolve(connection: sqlite3.Connection, names: Sequence[str]) -> list[TableR
         if name == "*":
             found.update(dict.fromkeys(there))
         else:
-            found[_spelled(connection, name, there)] = None
+            found[_spelled(connection, _spellings(name), there)] = None
     return [TableRef(SCHEMA, name) for name in found]
 
 
-def _spelled(connection: sqlite3.Connection, name: str, there: Iterable[str]) -> str:
-    lower = {table.lower(): table for table in there}
+def existing(connection: sqlite3.Connection, ref: TableRef) -> str:
+    """The table's name as the catalog spells it; ConfigError where it is none that could be captured."""
+    if ref.schema.lower() != SCHEMA:
+        raise ConfigError(f"there is no table {ref}: a SQLite source has the schema {SCHEMA} only")
+    return _spelled(connection, [ref.name], table_names(connection))
+
+
+def _spellings(name: str) -> list[str]:
+    """What a written name may mean: as it is, and without the schema and the quotes."""
     schema, dot, rest = name.partition(".")
-    asked = [name, rest] if dot and schema.lower() == SCHEMA else [name]
+    asked = [name, rest] if dot and schema.strip('"').lower() == SCHEMA else [name]
+    last = asked[-1]
+    if len(last) > 1 and last[0] == last[-1] == '"':
+        asked.append(last[1:-1].replace('""', '"'))
+    return asked
+
+
+def _spelled(connection: sqlite3.Connection, asked: Sequence[str], there: Iterable[str]) -> str:
+    lower = {table.lower(): table for table in there}
     for candidate in asked:
         if candidate.lower() in lower:
             return lower[candidate.lower()]

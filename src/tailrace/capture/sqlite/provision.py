@@ -7,6 +7,7 @@ old log is dropped and it gets another generation, which tells consumers that th
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Sequence
 from uuid import uuid4
@@ -26,7 +27,7 @@ def setup(config: SqliteConfig, tables: Sequence[TableRef]) -> list[str]:
     done: list[str] = []
     with writing(config) as connection:
         require_wal(connection, config)
-        names = [ref.name for ref in catalog.resolve(connection, [str(ref) for ref in tables])]
+        names = list(dict.fromkeys(catalog.existing(connection, ref) for ref in tables))
         if not meta.exists(connection):
             meta.create(connection)
             done.append(f"created Tailrace's tables in {config.path.name}")
@@ -114,6 +115,7 @@ def coverage(config: SqliteConfig, tables: Sequence[TableRef]) -> list[Finding]:
     with reading(config) as connection:
         if not is_wal(connection):
             found.append(Finding("error", "not_wal", f"{config.path} is not in WAL mode", remedy=WAL_REMEDY))
+        found += _writable(config)
         ready = meta.exists(connection)
         known = meta.captured(connection) if ready else {}
         if ready:
@@ -132,6 +134,15 @@ def coverage(config: SqliteConfig, tables: Sequence[TableRef]) -> list[Finding]:
     return found
 
 
+def _writable(config: SqliteConfig) -> list[Finding]:
+    """Triggers, cursors and the WAL need the file and its directory; asked for here because readers do not."""
+    for place in (config.path, config.path.parent):
+        if not os.access(place, os.W_OK):
+            remedy = f"give this user write permission to {config.path} and to {config.path.parent}"
+            return [Finding("error", "read_only", f"{place} cannot be written: it is read-only", remedy=remedy)]
+    return []
+
+
 def _table(connection: sqlite3.Connection, ref: TableRef, known: dict[str, Captured]) -> list[Finding]:
     name = ref.name
     if name in known:
@@ -140,7 +151,7 @@ def _table(connection: sqlite3.Connection, ref: TableRef, known: dict[str, Captu
             problem = drift.error(name, differences)
             return [Finding("error", "drift", problem.message, str(ref), problem.remedy)]
     try:
-        shape = catalog.read_shape(connection, catalog.resolve(connection, [str(ref)])[0].name)
+        shape = catalog.read_shape(connection, catalog.existing(connection, ref))
         if shape is not None:
             triggers.build(shape, 0)
     except ConfigError as problem:
