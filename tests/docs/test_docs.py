@@ -50,6 +50,7 @@ def test_every_configuration_shown_is_accepted(root: Path, tmp_path: Path) -> No
         load_config(tmp_path / "tailrace.toml", environ={"HOOK_TOKEN": "x"})
 
 
+@pytest.mark.spark
 def test_the_code_of_the_readme_runs(root: Path, tmp_path: Path) -> None:
     readme = root / "README.md"
     if not readme.exists():
