@@ -165,13 +165,15 @@ class DeltaTarget:
             with self._translated():
                 table = self._open
                 table.optimize.compact(target_size=self._config.target_file_bytes)
-                table.create_checkpoint()
-                table.cleanup_metadata()
+                # Full: a killed writer leaves files that no commit names.
                 table.vacuum(
                     retention_hours=self._config.retention_hours,
                     dry_run=False,
                     enforce_retention_duration=False,
+                    full=True,
                 )
+                table.create_checkpoint()
+                table.cleanup_metadata()
         except (Conflict, TailraceError) as error:
             return f"clean-up of the Delta table at {self.uri} is put off: {type(error).__name__}"
         return None
@@ -180,7 +182,7 @@ class DeltaTarget:
         return {
             "delta.targetFileSize": str(self._config.target_file_bytes),
             "delta.checkpointInterval": str(self._config.maintain_every),
-            "delta.logRetentionDuration": "interval 1 days",
+            "delta.logRetentionDuration": f"interval {self._config.retention_hours} hours",
             "delta.deletedFileRetentionDuration": f"interval {self._config.retention_hours} hours",
         }
 
