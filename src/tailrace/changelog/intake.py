@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.fs as pafs
 
 from tailrace.changelog import filesystem
-from tailrace.changelog.packing import PackedWindow, pack
+from tailrace.changelog.packing import PackedWindow, SizedPart, pack
 from tailrace.changelog.segment import (
     MAGIC,
     SPILL_MAGIC,
@@ -39,7 +39,7 @@ class Transaction:
     """A transaction that is still being delivered, or a complete one that was spilled."""
 
     position: int
-    parts: list[Part] = field(default_factory=list)
+    parts: list[SizedPart] = field(default_factory=list)
     held: int = 0
     rows: int = 0
     bytes: int = 0
@@ -50,7 +50,7 @@ class Transaction:
     def add(self, part: Part) -> None:
         """Take a part into memory."""
         size = part.nbytes
-        self.parts.append(part)
+        self.parts.append((part, size))
         self.held += size
         self.bytes += size
         self.rows += part.rows
@@ -78,7 +78,7 @@ class Intake:
     def __init__(self) -> None:
         self.open: Transaction | None = None
         self.bytes = 0
-        self._parts: list[Part] = []
+        self._parts: list[SizedPart] = []
         self._spilled: Transaction | None = None
         self._positions: list[int] = []
         self._rows: list[int] = []

@@ -55,7 +55,7 @@ def decode_state(data: bytes, kind: str, path: str) -> dict[str, Any]:
                 place=path,
             )
         case {"format": int(version), "kind": str(found), "checksum": str(checksum), "body": dict(body)} if (
-            version == FORMAT and checksum == _checksum(body)
+            version == FORMAT and checksum == _checksum(body) and data == encode_state(found, body)
         ):
             if found == kind:
                 return body
