@@ -114,13 +114,17 @@ def feed_sink_for(name: str, sink: Sink) -> FeedSink:
     from tailrace.config import HttpSink, StdoutSink
 
     if isinstance(sink, StdoutSink):
-        from tailrace.sinks.stdout import StdoutFeed
+        from tailrace.sinks.stdout import StdoutSink as StdoutFeed
 
         return StdoutFeed()
     if isinstance(sink, HttpSink):
-        from tailrace.sinks.http import HttpFeed
+        from tailrace.sinks.http import HttpConfig
+        from tailrace.sinks.http import HttpSink as HttpFeed
 
-        return HttpFeed(sink.url)
+        settings = HttpConfig(
+            sink.url, headers=sink.headers, timeout=sink.timeout, max_batch_bytes=sink.max_batch_bytes
+        )
+        return HttpFeed(settings)
     raise ConfigError(f"the sink {name} takes no changes", remedy="mirror into it with [[table]]")
 
 
