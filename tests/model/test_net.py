@@ -22,12 +22,14 @@ Change = dict[str, Any]
 
 
 def upserts(found: NetChanges) -> list[dict[str, Any]]:
-    return found.upserts.to_pylist()
+    return list(found.upserts.to_pylist())
 
 
 def replay(table: TableSchema, changes: list[Change]) -> tuple[bool, dict[Any, Any], set[Any]]:
     """The oracle: one change after the other into a dict. Absent columns are missing from the row."""
-    reset, rows, gone = False, {}, set()
+    reset = False
+    rows: dict[Any, Any] = {}
+    gone: set[Any] = set()
     names = [column.name for column in table.columns]
 
     def key_of(image: dict[str, Any]) -> tuple[Any, ...]:
@@ -66,7 +68,7 @@ def histories(draw: st.DrawFn) -> list[Change]:
         position += draw(st.integers(0, 1))
         meta = {"position": position, "seq": len(changes)}
         key = draw(keys)
-        image = {
+        image: dict[str, Any] = {
             "a": key[0],
             "b": key[1],
             "name": draw(st.none() | st.text(max_size=2, alphabet="ab")),

@@ -318,7 +318,8 @@ def test_a_conflicting_commit_is_looked_at_again(
     sink.apply("orders", changes(change("c", 1, None, row(1))), log(0, 1))
     sink.apply("orders", changes(change("c", 2, None, row(2))), log(1, 2))
     target = sink._target("orders")
-    merge, met = target.merge, []
+    merge = target.merge
+    met: list[int] = []
 
     def interfere(*args: Any) -> Any:
         if not met:
@@ -355,7 +356,8 @@ def test_twins_that_fill_an_empty_table_at_once_do_not_double_its_rows(
     sink, twin = DeltaSink(DeltaConfig(str(tmp_path))), DeltaSink(DeltaConfig(str(tmp_path)))
     sink.ensure("orders", TABLE)
     target = sink._target("orders")
-    write, met = target.write, []
+    write = target.write
+    met: list[int] = []
     batch = changes(change("c", 1, None, row(1)))
 
     def interfere(*args: Any) -> Any:

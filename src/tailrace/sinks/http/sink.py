@@ -1,0 +1,56 @@
+"""The HTTP sink: changes as lines of JSON in POSTs, each with a key by which the receiver knows a repetition.
+
+Bodies go one after the other, each only after the one before was accepted, so order is kept. A fault in the
+middle leaves the first bodies delivered; the replay sends all again under the same keys.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+
+from tailrace.model.change import ChangeBatch
+from tailrace.model.errors import Transient
+from tailrace.model.render import lines
+from tailrace.sinks.contract import FeedSink, Progress, Report
+from tailrace.sinks.http.client import HttpClient
+from tailrace.sinks.http.config import HttpConfig
+from tailrace.sinks.http.encode import bodies, idempotency_key
+
+
+class HttpSink(FeedSink):
+    """Posts changes to `config.url`. `sleep` waits between tries."""
+
+    def __init__(self, config: HttpConfig, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._config = config
+        self._client = HttpClient(config)
+        self._sleep = sleep
+
+    def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
+        deadline = time.monotonic() + self._config.max_elapsed
+        written = 0
+        for piece, (count, body) in enumerate(bodies(lines(batches), self._config.max_batch_bytes)):
+            self._deliver(body, idempotency_key(progress, piece, body), deadline)
+            written += count
+        return Report(written=written)
+
+    def _deliver(self, body: bytes, key: str, deadline: float) -> None:
+        tries = 0
+        while (fault := self._client.post(body, key)) is not None:
+            limit = min(self._config.max_backoff, self._config.backoff * 2 ** min(tries, 30))
+            # Never sooner than the server asked for, and never at once because it asked for nothing.
+            wait = max(fault.after or 0.0, random.uniform(0, limit))  # noqa: S311
+            tries += 1
+            if time.monotonic() + wait > deadline:
+                raise Transient(
+                    f"not delivered after {tries} tries, the last failed with {fault.reason}",
+                    place=self._client.place,
+                )
+            self._sleep(wait)
+
+    def flush(self) -> None:
+        """Every body was accepted before `write` returned."""
+
+    def close(self) -> None:
+        self._client.close()
