@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.sparks import spark
+
+__all__ = ["spark"]
+
 ALLOWED = "unavailable: "
 ROOT = Path(__file__).resolve().parent.parent
 

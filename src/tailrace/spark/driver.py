@@ -65,6 +65,7 @@ class StreamDriver:
         self._generations: dict[TableRef, str] = {}
         self._initial: Offset | None = None
         self._newest: Offset | None = None
+        self._bounded = False
         self._target: int | None = None
         self._looked = 0.0
 
@@ -82,6 +83,8 @@ class StreamDriver:
             if time.monotonic() - self._looked > LOOK_FOR_REQUESTS:
                 self._snapshots.look_for_requests()
                 self._looked = time.monotonic()
+            if self._bounded and self._target is None:
+                self._target = self._capture.head().version
             if self._target is not None:
                 filler.catch_up(self._target)
             end = self._advance(start, max_rows, max_bytes)
@@ -98,8 +101,11 @@ class StreamDriver:
         return end
 
     def prepare_available_now(self) -> None:
-        """From now on go up to what the source has at this moment, and no further."""
-        self._target = self._capture.head().version
+        """Go up to what the source has when the first offset is asked for, and no further.
+
+        Not before: of a new query this is the first call, and capture may not be installed yet.
+        """
+        self._bounded = True
 
     def partitions(self, start: Offset, end: Offset, *, single: bool) -> list[Slice]:
         """The tasks of a micro-batch: windows of the log, then snapshot chunks. The same on every replay.
@@ -143,10 +149,10 @@ class StreamDriver:
         if self._filler is not None:
             self._filler.close()
             self._filler = None
+        self._capture.close()
         if self._changelog is not None:
             self._changelog.close()
             self._changelog = None
-        self._capture.close()
 
     def _begin(self) -> Offset:
         starting = self._options.starting
@@ -229,8 +235,13 @@ class StreamDriver:
                 source=source,
                 max_bytes=self._options.max_changelog_bytes,
                 retention=self._options.retention,
+                on_wait=self._while_full,
             )
         return self._changelog
+
+    def _while_full(self) -> None:
+        if self._filler is not None:
+            self._filler.idle()
 
     def _log(self) -> Changelog:
         if self._changelog is None:
