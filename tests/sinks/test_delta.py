@@ -303,6 +303,44 @@ def test_values_of_every_type_round_trip_as_values_and_as_keys(sink: DeltaSink, 
     assert sink.read("orders").to_pylist() == [{"id": first, "value": None}]
 
 
+EDGES: dict[str, list[Any]] = {
+    "timestamp": [dt.datetime(2024, 1, 1, 0, 0, 0, micro, tzinfo=dt.UTC) for micro in (123, 123456, 123999)],
+    "timestamp_ntz": [dt.datetime(1900, 1, 1, 0, 0, 0, micro) for micro in (1, 999, 123456)],
+    "string": [
+        "a" * 200,
+        "a" * 200 + "b",
+        "a" * 32 + "z",
+        "\U0010ffff" * 40,
+        "\U0010ffff" * 40 + "b",
+        "",
+        "\0",
+    ],
+    "binary": [b"\xff" * 100, b"\xff" * 100 + b"1", b"", b"\0"],
+    "double": [0.1, float("inf"), -0.0, 5e-324, 1.7976931348623157e308],
+    "decimal(20,0)": [Decimal(2**63), Decimal(2**63 + 1)],
+    "decimal(38,10)": [Decimal("0.1234567891"), Decimal("-1234567890123456789012345678.0123456789")],
+    "long": [2**63 - 1, 2**63 - 2, -(2**63), 2**53 + 1, 2**53],
+}
+
+
+@pytest.mark.parametrize("composite", [False, True])
+@pytest.mark.parametrize("kind", EDGES)
+def test_a_key_at_the_edge_of_a_files_statistics_is_found(
+    sink: DeltaSink, kind: str, composite: bool
+) -> None:
+    """Every key has a file of its own, and a merge that skips the wrong file would add the key again."""
+    table = table_of(
+        {"id": kind, "part": "long", "value": "string"}, key=("part", "id") if composite else ("id",)
+    )
+    end = 0
+    for value in ("first", "second"):
+        for key in EDGES[kind]:
+            end += 1
+            update = change("u", end, None, {"id": key, "part": 1, "value": value})
+            sink.apply("orders", changes(update, table=table), log(end - 1, end))
+    assert sink.read("orders").column("value").to_pylist() == ["second"] * len(EDGES[kind])
+
+
 def test_values_that_do_not_fit_stop_the_batch_with_the_remedy(sink: DeltaSink) -> None:
     batch = changes(
         change("c", 1, None, {"id": None, "name": None}, after_exact={"id": "t:x", "name": "i:5"})
@@ -348,6 +386,27 @@ def test_writers_that_never_stop_make_it_transient(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(target, "merge", interfere)
     with pytest.raises(Transient):
         sink.apply("orders", changes(change("u", 2, None, row(1, "y"))), log(1, 2))
+
+
+def test_twins_that_create_a_table_at_once_do_not_lose_the_later_ones_rows(
+    sink: DeltaSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = sink._target("orders")
+    start = target.start
+    met: list[int] = []
+    batch = changes(change("c", 1, None, row(1)))
+
+    def interfere(*args: Any) -> Any:
+        met.append(1)
+        twin = DeltaSink(DeltaConfig(str(tmp_path)))
+        twin.apply("orders", batch, log(0, 1))
+        twin.apply("orders", changes(change("c", 2, None, row(2))), log(1, 2))
+        return start(*args)
+
+    monkeypatch.setattr(target, "start", interfere)
+    assert sink.apply("orders", batch, log(0, 1)).skipped
+    assert met == [1]
+    assert content(sink) == [row(1), row(2)]
 
 
 def test_twins_that_fill_an_empty_table_at_once_do_not_double_its_rows(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
@@ -110,22 +110,38 @@ class DeltaTarget:
                 storage_options=self._options,
             )
 
-    def write(self, rows: pa.Table, mode: Any, transactions: Mapping[str, int]) -> None:
-        """Append, or overwrite everything with, `rows`; creates the table where there is none."""
-        exists = self._table is not None
+    def start(self, rows: pa.Table, transactions: Mapping[str, int]) -> None:
+        """Create the table with `rows`; Conflict where another writer just did."""
+        with self._translated():
+            try:
+                write_deltalake(
+                    self.uri,
+                    rows,
+                    mode="error",
+                    configuration=self._properties(),
+                    storage_options=self._options,
+                    target_file_size=self._config.target_file_bytes,
+                    commit_properties=_commit(transactions),
+                )
+            except DeltaError:
+                if DeltaTable.is_deltatable(self.uri, self._options):
+                    raise Conflict from None
+                raise
+        self.refresh()
+
+    def write(
+        self, rows: pa.Table, mode: Literal["append", "overwrite"], transactions: Mapping[str, int]
+    ) -> None:
+        """Append rows, or overwrite everything, columns included."""
         with self._translated():
             write_deltalake(
-                self._table if self._table is not None else self.uri,
+                self._open,
                 rows,
                 mode=mode,
-                schema_mode="overwrite" if exists and mode == "overwrite" else None,
-                configuration=None if exists else self._properties(),
-                storage_options=None if exists else self._options,
+                schema_mode="overwrite" if mode == "overwrite" else None,
                 target_file_size=self._config.target_file_bytes,
                 commit_properties=_commit(transactions),
             )
-        if not exists:
-            self.refresh()
 
     def merge(self, source: MergeSource, transactions: Mapping[str, int]) -> dict[str, Any]:
         """Run one MERGE; the library's counts."""
@@ -137,7 +153,7 @@ class DeltaTarget:
                 predicate=source.on,
                 source_alias="source",
                 target_alias="target",
-                streamed_exec=False,
+                streamed_exec=not source.prunable,
                 commit_properties=_commit(transactions),
             )
             if source.delete_when is not None:

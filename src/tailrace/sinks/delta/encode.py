@@ -17,13 +17,21 @@ from tailrace.model.render import absent_masks
 from tailrace.model.table import TableSchema, quote
 from tailrace.model.views import resolve_exact
 
+# Types whose statistics in Delta's log are exact or rounded outwards. Decimals are not among them: their
+# statistics are doubles, and a merge that trusts those inserts a second row for a key of twenty digits.
+_PRUNABLE = frozenset({"short", "integer", "long", "string", "date"})
+
 
 @dataclass(frozen=True)
 class MergeSource:
-    """The rows of a MERGE, its join condition, and its clauses. None: the clause is not needed."""
+    """The rows of a MERGE, its join condition, and its clauses. None: the clause is not needed.
+
+    `prunable` says that a file's least and greatest keys may decide that it holds none of the rows.
+    """
 
     rows: pa.Table
     on: str
+    prunable: bool
     delete_when: str | None
     write_when: str | None
     updates: dict[str, str] | None
@@ -82,6 +90,7 @@ def merge_source(net: NetChanges) -> MergeSource:
     return MergeSource(
         rows=rows,
         on=" AND ".join(f"target.{quote(name)} = source.{quote(name)}" for name in net.table.identity),
+        prunable=all(net.table.column(name).type.name in _PRUNABLE for name in net.table.identity),
         delete_when=f"source.{quote(gone)}" if deletes.num_rows else None,
         write_when=f"NOT source.{quote(gone)}" if deletes.num_rows else None,
         updates=updates if upserts.num_rows else None,

@@ -81,7 +81,10 @@ class DeltaSink(TableSink):
         if not exists or net.reset:
             _refuse_partial(net.table, missing)
             upserts, _ = typed(net)
-            delta.write(upserts, "overwrite", record)
+            if exists:
+                delta.write(upserts, "overwrite", record)
+            else:
+                delta.start(upserts, record)
             return Report(written=net.upserts.num_rows)
         delta.adapt(net.table)
         if delta.empty():
