@@ -48,7 +48,7 @@ class Runner(threading.Thread):
         self._watch = watch
         self._recent = recent
         self._pipeline: Pipeline | None = None
-        self._stop = threading.Event()
+        self._asked = threading.Event()
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -62,7 +62,7 @@ class Runner(threading.Thread):
                 self._pipeline = Pipeline(
                     spec, spark, release=app.release(self._config), observer=self._watch
                 )
-                if not self._stop.is_set():
+                if not self._asked.is_set():
                     self._pipeline.run()
             finally:
                 spark.stop()
@@ -71,7 +71,7 @@ class Runner(threading.Thread):
 
     def stop(self) -> None:
         """End after the batch in hand."""
-        self._stop.set()
+        self._asked.set()
         if self._pipeline is not None:
             self._pipeline.request_stop()
 

@@ -78,8 +78,15 @@ def open_session(
 
 
 def _start(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
+    if SparkContext._gateway is None:
+        conf = SparkConf().setAppName(name).setMaster(master).setAll(list(settings.items()))
+        # A session of its own for the JVM and its workers: a terminal's Ctrl-C goes to every process of the
+        # foreground, and would end the workers in the middle of the batch that is to be finished.
+        SparkContext(conf=conf, gateway=launch_gateway(conf, {"start_new_session": True}))
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
