@@ -89,9 +89,9 @@ def all_rows(log: Changelog, start: int = 0) -> list[tuple[int, int, str, str]]:
 
 
 @contextmanager
-def child(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def child(module: str, *arguments: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
     """A real process that runs a module of these tests; ended with the block, frozen or not."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), **variables}
     process = subprocess.Popen(
         [sys.executable, "-m", f"tests.changelog.{module}", *arguments],
         cwd=ROOT,

@@ -1,6 +1,7 @@
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -58,7 +59,7 @@ def test_whoever_waits_gets_it_at_the_release(tmp_path: Path, monkeypatch: pytes
         waits.set()
         sleep(seconds)
 
-    monkeypatch.setattr(module.time, "sleep", noticed)
+    monkeypatch.setattr(time, "sleep", noticed)
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(Ownership.acquire, fs, root, "second", wait=20)
         assert waits.wait(10)
@@ -118,7 +119,7 @@ def test_a_living_owner_keeps_it_though_a_clock_makes_its_heartbeat_look_old(
             # Ahead by an hour for two seconds: long enough for a takeover that believes the clock.
             return real() + (3600 if time.monotonic() - begun < 2 else 0)
 
-        monkeypatch.setattr(module.time, "time", ahead)
+        monkeypatch.setattr(time, "time", ahead)
         with pytest.raises(StateOwned):
             Ownership.acquire(fs, root, "impatient", wait=1, lease=1)
         say(process, "check")
@@ -155,7 +156,7 @@ def test_an_owner_on_another_host_is_judged_by_its_lease(
     fs, root = open_filesystem(str(tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr(module, "_place", lambda: "elsewhere")
-        patch.setattr(module.socket, "gethostname", lambda: "far-host")
+        patch.setattr(socket, "gethostname", lambda: "far-host")
         far = Ownership.acquire(fs, root, "far", lease=0.5)
     with pytest.raises(StateOwned, match="far-host"):
         Ownership.acquire(fs, root, "near", wait=0.1, lease=0.5)

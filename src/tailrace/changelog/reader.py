@@ -1,7 +1,7 @@
 """Reading windows on executors: no state, no listing, the same rows for the same reference every time.
 
-Files are read, not memory-mapped: the blocks are compressed, so mapping saves one small copy, and a file
-that is truncated under a mapping kills the process instead of failing a checksum.
+Files are read, not memory-mapped: the blocks are compressed, so mapping gained nothing that could be told
+from noise, and a file that is truncated under a mapping kills the process instead of failing a checksum.
 """
 
 from __future__ import annotations
