@@ -12,17 +12,20 @@ from tests.capture.sqlite.support import Model, Source
 Make = Callable[..., Source]
 T = "CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT UNIQUE, n INTEGER DEFAULT 0)"
 TRIGGERS = {
-    "changes the new row": "AFTER INSERT ON t BEGIN UPDATE t SET n = n + 1, a = upper(a) WHERE id = NEW.id; END",
-    "deletes the new row": "AFTER INSERT ON t WHEN NEW.n > 5 BEGIN DELETE FROM t WHERE id = NEW.id; END",
-    "moves the new row": "AFTER INSERT ON t WHEN NEW.id < 100 BEGIN UPDATE t SET id = id + 100 WHERE id = NEW.id; END",
-    "adds a row": "AFTER INSERT ON t WHEN NEW.id < 50 BEGIN REPLACE INTO t VALUES (NEW.id + 50, NEW.a || '!', 1); END",
+    "changes the new row": "AFTER INSERT ON t BEGIN UPDATE t SET n = n + 1, a = upper(a) WHERE id = NEW.id",
+    "deletes the new row": "AFTER INSERT ON t WHEN NEW.n > 5 BEGIN DELETE FROM t WHERE id = NEW.id",
+    "moves the new row": "AFTER INSERT ON t WHEN NEW.id < 100 BEGIN "
+    "UPDATE t SET id = id + 100 WHERE id = NEW.id",
+    "adds a row": "AFTER INSERT ON t WHEN NEW.id < 50 BEGIN "
+    "REPLACE INTO t VALUES (NEW.id + 50, NEW.a || '!', 1)",
     "adds a row before": "BEFORE INSERT ON t WHEN NEW.id < 50 BEGIN "
-    "INSERT OR IGNORE INTO t VALUES (NEW.id + 50, 'before' || NEW.id, 1); END",
-    "changes the updated row": "AFTER UPDATE ON t WHEN NEW.n < 9 BEGIN UPDATE t SET n = 9 WHERE id = NEW.id; END",
-    "deletes the updated row": "AFTER UPDATE ON t BEGIN DELETE FROM t WHERE id = NEW.id; END",
+    "INSERT OR IGNORE INTO t VALUES (NEW.id + 50, 'before' || NEW.id, 1)",
+    "changes the updated row": "AFTER UPDATE ON t WHEN NEW.n < 9 BEGIN UPDATE t SET n = 9 WHERE id = NEW.id",
+    "deletes the updated row": "AFTER UPDATE ON t BEGIN DELETE FROM t WHERE id = NEW.id",
     "puts a row under the old key": "AFTER UPDATE ON t WHEN OLD.id <> NEW.id BEGIN "
-    "INSERT INTO t VALUES (OLD.id, 'again', 3); END",
-    "puts the deleted row back": "AFTER DELETE ON t WHEN OLD.n < 3 BEGIN INSERT INTO t VALUES (OLD.id, OLD.a, 7); END",
+    "INSERT INTO t VALUES (OLD.id, 'again', 3)",
+    "puts the deleted row back": "AFTER DELETE ON t WHEN OLD.n < 3 BEGIN "
+    "INSERT INTO t VALUES (OLD.id, OLD.a, 7)",
 }
 WRITES = [
     "INSERT INTO t VALUES (1, 'a', 0), (2, 'b', 6), (3, 'c', 0)",
@@ -44,10 +47,10 @@ def test_the_stream_converges_whatever_the_applications_triggers_do(
 ) -> None:
     s = source(T, f"PRAGMA recursive_triggers={recursive}")
     if first == "theirs":
-        s.run(f"CREATE TRIGGER app {TRIGGERS[trigger]}")
+        s.run(f"CREATE TRIGGER app {TRIGGERS[trigger]}; END")
     s.install()
     if first == "ours":
-        s.run(f"CREATE TRIGGER app {TRIGGERS[trigger]}")
+        s.run(f"CREATE TRIGGER app {TRIGGERS[trigger]}; END")
     model = Model(["id"], strict=False)
     for write in WRITES:
         try:

@@ -1,4 +1,4 @@
-"""REPLACE removes rows without telling: every form of it must be seen, and nothing that only looks like it."""
+"""REPLACE removes rows without telling: every form of it is seen, and nothing that only looks like it."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ import sqlite3
 import threading
 import time
 
-from tailrace.capture.sqlite.client import connect, is_busy, translate
+from tailrace.capture.sqlite.client import connect, is_busy, reading, translate
 from tailrace.capture.sqlite.config import SqliteConfig
-from tailrace.capture.sqlite.meta import CONSUMERS, TABLES
+from tailrace.capture.sqlite.meta import CONSUMERS, TABLES, cursor_of
 from tailrace.capture.sqlite.triggers import log_name
 
 QUIET = 0.05
@@ -36,7 +36,7 @@ class Acknowledger:
         self._recorded: dict[str, int] = {}
         self._backlog = False
         self._last_commit = 0.0
-        self._last_flush = 0.0
+        self._last_flush = time.monotonic()
         self._next = 0.0
 
     def commit_seen(self) -> None:
@@ -45,6 +45,9 @@ class Acknowledger:
 
     def note(self, consumer: str, version: int) -> int:
         """Remember an acknowledgement, write it if it is time, and say which one is on record."""
+        if consumer not in self._recorded:
+            with reading(self._config) as connection:
+                self._recorded[consumer] = cursor_of(connection, consumer) or 0
         self._wanted[consumer] = max(version, self._wanted.get(consumer, 0))
         self.flush_if_due()
         return self._recorded.get(consumer, 0)

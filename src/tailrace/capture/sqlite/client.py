@@ -109,7 +109,9 @@ def translate(error: sqlite3.Error, config: SqliteConfig) -> TailraceError:
             remedy=f"give this user read and write permission to {path} and to {path.parent}",
         )
     if code == sqlite3.SQLITE_NOTADB:
-        return ConfigError(f"{path} is not a SQLite database, or is encrypted")
+        return ConfigError(
+            f"{path} is not a SQLite database, or is encrypted", remedy="correct the path in the URL"
+        )
     if code == sqlite3.SQLITE_CORRUPT:
         return NeedsOperator(f"{path} is damaged", remedy=f"sqlite3 {path} '.recover' and restore the result")
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL):

@@ -135,11 +135,11 @@ def coverage(config: SqliteConfig, tables: Sequence[TableRef]) -> list[Finding]:
 
 
 def _writable(config: SqliteConfig) -> list[Finding]:
-    """Triggers, cursors and the WAL need the file and its directory; asked for here because readers do not."""
+    """Setup, cursors and the WAL write; a reader would find out too late that they cannot."""
     for place in (config.path, config.path.parent):
         if not os.access(place, os.W_OK):
             remedy = f"give this user write permission to {config.path} and to {config.path.parent}"
-            return [Finding("error", "read_only", f"{place} cannot be written: it is read-only", remedy=remedy)]
+            return [Finding("error", "read_only", f"{place} is read-only", remedy=remedy)]
     return []
 
 

@@ -1,19 +1,22 @@
-"""Rows of a query in steps, text that is not UTF-8 included.
+"""Rows of a query in steps: text that is not UTF-8 included, large values without a memory peak.
 
-Python's fast text conversion fails on text that is not valid UTF-8, and such text is rare. So rows are read
-the fast way; where that fails, the query is run again, in the same read transaction and therefore with the
-same rows, with a conversion that marks such text, and what was given already is skipped.
+Rows are read in large steps with Python's own text conversion, which is fast and fails on two rare things:
+text that is not valid UTF-8, and, because a limit is set on the connection, a value far larger than a step
+of them would fit in memory. Where it fails, the query is run again, in the same read transaction and
+therefore with the same rows, with a conversion that marks such text or in small steps; what was given
+already is skipped.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tailrace.capture.sqlite.decode import lenient_text
 
 _CELLS = 100_000
+_LARGE_STEP = 16
 
 
 class Pace:
@@ -23,6 +26,7 @@ class Pace:
         self._most = max(2, min(most, _CELLS // columns))
         self._budget = budget
         self.step = min(64, self._most)
+        self.limit = max(4096, budget // 256)
 
     def learn(self, rows: int, nbytes: int) -> None:
         """Adapt to what the last rows took."""
@@ -31,25 +35,34 @@ class Pace:
 
 
 def steps(
-    connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], size: Callable[[], int]
+    connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], pace: Pace
 ) -> Iterator[list[tuple[Any, ...]]]:
-    """The query's rows, `size()` of them at a time. The caller holds the read transaction."""
+    """The query's rows, some at a time. The caller holds the read transaction."""
     given = 0
-    try:
-        cursor = connection.execute(sql, parameters)
-        while rows := cursor.fetchmany(size()):
-            given += len(rows)
-            yield rows
-        return
-    except sqlite3.OperationalError as error:
-        if "UTF-8" not in str(error):
-            raise
-    connection.text_factory = lenient_text
-    try:
-        cursor = connection.execute(sql, parameters)
-        while given:
-            given -= len(cursor.fetchmany(min(given, 1024)))
-        while rows := cursor.fetchmany(size()):
-            yield rows
-    finally:
-        connection.text_factory = str
+    lenient = large = False
+    unlimited = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH)
+    while True:
+        most = _LARGE_STEP if large else 2**30
+        try:
+            connection.text_factory = lenient_text if lenient else str
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, unlimited if large else pace.limit)
+            cursor = connection.execute(sql, parameters)
+            skipped = 0
+            while skipped < given:
+                skipped += len(cursor.fetchmany(min(given - skipped, most, 1024)))
+            while rows := cursor.fetchmany(min(pace.step, most)):
+                given += len(rows)
+                yield rows
+            return
+        except sqlite3.OperationalError as error:
+            # The message quotes the value, so it must not travel: from here it goes no further.
+            if lenient or "UTF-8" not in str(error):
+                raise
+            lenient = True
+        except sqlite3.DataError:
+            if large:
+                raise
+            large = True
+        finally:
+            connection.text_factory = str
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, unlimited)

@@ -76,7 +76,7 @@ class SliceReader:
     ) -> tuple[int, int]:
         sql = f"SELECT * FROM {log.name} WHERE seq > ? AND seq <= ? ORDER BY seq"
         last: tuple[Any, ...] | None = None
-        for rows in steps(connection, sql, (after, end), lambda: log.pace.step):
+        for rows in steps(connection, sql, (after, end), log.pace):
             left -= self._keep(log, rows)
             last = rows[-1]
             if left <= 0:
@@ -85,7 +85,7 @@ class SliceReader:
                 break
         if last is not None and last[1] == "b":
             partner = last[0] + 1
-            for rows in steps(connection, sql, (last[0], partner), lambda: 1):
+            for rows in steps(connection, sql, (last[0], partner), log.pace):
                 left -= self._keep(log, rows)
             end = max(end, partner)
         return end, left

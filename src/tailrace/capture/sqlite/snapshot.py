@@ -168,7 +168,7 @@ def read(
             pace = Pace(len(kinds), config.slice_bytes, _STEP)
             runs: list[list[Cells]] = []
             rows = held = 0
-            for fetched in steps(connection, sql, parameters, lambda: pace.step):
+            for fetched in steps(connection, sql, parameters, pace):
                 cells = decode.decode(fetched, kinds)
                 nbytes = sum(cell.nbytes for cell in cells)
                 pace.learn(len(fetched), nbytes)
