@@ -10,7 +10,7 @@ group then comes once more as a whole, under its new position.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,8 +38,7 @@ class Feed:
         self._tables = list(tables)
         self._consumer = consumer
         self._wait = wait
-        # Only a mechanism that has generations takes this argument.
-        self._options: dict[str, Any] = {"accept": dict(accept)} if accept else {}
+        self._accept = dict(accept or {})
         self._live: Iterator[Part | None] | None = None
         self._head = start
         self._inside: Position | None = None
@@ -63,7 +62,7 @@ class Feed:
 
     def _open(self, wait: float) -> Iterator[Part | None]:
         return self._capture.live(
-            self.position, self._tables, consumer=self._consumer, wait=wait, **self._options
+            self.position, self._tables, consumer=self._consumer, wait=wait, accept=self._accept
         )
 
     def caught_up(self) -> bool:
@@ -123,13 +122,3 @@ class Feed:
 def _close(live: Iterator[Part | None]) -> None:
     if isinstance(live, Generator):
         live.close()
-
-
-def late(capture: Capture, start: Position, approved: Mapping[TableRef, str]) -> dict[TableRef, str]:
-    """Of the approved generations those that began after `start`, which `live` must be told to accept."""
-    began: Mapping[TableRef, tuple[str, int]] = getattr(capture, "generations", dict)()
-    return {
-        ref: generation
-        for ref, generation in approved.items()
-        if ref in began and began[ref][0] == generation and began[ref][1] > start.version
-    }

@@ -20,9 +20,14 @@ def same_source(capture: Capture, expected: str) -> None:
     """IdentityMismatch if another source answers."""
     identity = capture.identity()
     if identity != expected:
-        raise IdentityMismatch(
-            f"the state belongs to source {expected}, and source {identity} answers", remedy=_REMEDY
-        )
+        raise other_source(expected, identity)
+
+
+def other_source(expected: str, found: str) -> IdentityMismatch:
+    """The error that says so."""
+    return IdentityMismatch(
+        f"the state belongs to source {expected}, and source {found} answers", remedy=_REMEDY
+    )
 
 
 def not_older(capture: Capture, consumer: str, *, position: Position, acknowledged: int) -> None:

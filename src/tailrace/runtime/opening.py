@@ -18,7 +18,7 @@ from tailrace.model.table import TableRef
 from tailrace.runtime import guard
 from tailrace.runtime.beginning import Beginning, Mode, begin, judge, renewed
 from tailrace.runtime.checkpoint import Checkpoint, CheckpointStore, Order, committed_of
-from tailrace.runtime.feed import Feed, late
+from tailrace.runtime.feed import Feed
 from tailrace.runtime.intake import Intake
 from tailrace.runtime.observer import Observer
 from tailrace.runtime.snapshots import Snapshots
@@ -163,9 +163,14 @@ class Opening:
     def _intake(
         self, checkpoint: Checkpoint, tables: list[TableRef], order: Order, approved: dict[TableRef, str]
     ) -> Intake:
-        start = checkpoint.position
-        accept = late(self.capture, start, approved)
-        feed = Feed(self.capture, tables, consumer=self.consumer, start=start, wait=self.wait, accept=accept)
+        feed = Feed(
+            self.capture,
+            tables,
+            consumer=self.consumer,
+            start=checkpoint.position,
+            wait=self.wait,
+            accept=approved,
+        )
         if self.streams:
             feed.probe()
         snapshots = Snapshots(

@@ -117,10 +117,9 @@ class Runtime:
         """Delivered and not acknowledged, taken and not delivered, injected."""
         return self._ledger.pending + (self._intake.pending if self._intake else 0)
 
-    @property
-    def acknowledgeable(self) -> bool:
-        """Whether a delivery is out whose units are whole."""
-        return self._token is not None and not self._ledger.open
+    def holds_part(self, token: Token) -> bool:
+        """Whether the token belongs to the part last delivered of a unit that is not whole yet."""
+        return token is self._token and self._ledger.open
 
     @property
     def finished(self) -> bool:

@@ -1,0 +1,361 @@
+"""The thread that fills the changelog for Spark.
+
+Runtime and filler are two ends of one idea. Both take a log through `feed.Feed` and prove the source by
+`guard`; what differs is who confirms. A runtime hands parts to a caller, and its checkpoint is a file of its
+own. A filler hands them to the changelog, and the changelog's end is its checkpoint: it begins there, and
+what it had appended and not flushed when it died comes again from the source. So it needs no ledger and no
+tokens.
+
+Its thread alone touches `capture.live` and `capture.acknowledge`, and appends. Other threads wait for the
+changelog, hand over acknowledgements, and ask for health. Passing faults are retried with backoff; any other
+error ends the thread and is raised to whoever asks. `<changelog>/filler.json` remembers what the source had
+on record for us, so that an older copy of it is recognised.
+
+Give `Filler.idle` to `Changelog.open` as `on_wait`, or use `Filler.open`: acknowledgements then reach the
+source, and `close` the thread, also while the changelog is full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tailrace.capture.contract import Capture, Lag
+from tailrace.changelog.filesystem import open_filesystem
+from tailrace.changelog.log import Changelog
+from tailrace.changelog.statefile import read_state, write_state
+from tailrace.model.errors import StateUnreadable, TailraceError, Transient, UsageError
+from tailrace.model.position import Position
+from tailrace.model.table import TableRef
+from tailrace.runtime import guard
+from tailrace.runtime.backoff import Backoff
+from tailrace.runtime.cutting import Cutter
+from tailrace.runtime.feed import Feed
+from tailrace.runtime.observer import Observer, Silence, told
+
+Ack = Literal["sink", "changelog"]
+State = Literal["idle", "connecting", "running", "waiting for room", "retrying", "failed", "stopped"]
+KIND = "filler"
+
+# A busy source never pauses: what was appended is published at least this often.
+FLUSH_SECONDS = 0.05
+# Progress without rows costs the consumer an empty batch, so it is published rarely.
+EMPTY_FLUSH_SECONDS = 5.0
+HOUSEKEEPING_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Health:
+    """How the thread is. `error` is the last fault's text, `attempt` counts tries since the last progress."""
+
+    state: State
+    attempt: int
+    error: str | None
+    end: int
+    acknowledged: int
+
+
+class _Closing(Exception):
+    """Leaves a full changelog's `append`."""
+
+
+class Filler:
+    """See the module's text. `start` once; every public method may be called from any thread."""
+
+    def __init__(
+        self,
+        capture: Capture,
+        changelog: Changelog,
+        tables: Sequence[TableRef],
+        *,
+        consumer: str,
+        start: Position | None = None,
+        ack: Ack = "sink",
+        accept: Mapping[TableRef, str] | None = None,
+        cut: int | None = None,
+        wait: float = 0.2,
+        backoff: Backoff | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self._capture = capture
+        self._changelog = changelog
+        self._tables = list(tables)
+        self._consumer = consumer
+        self._start = start
+        self._ack = ack
+        self._accept = dict(accept or {})
+        self._cut = cut
+        self._wait = wait
+        self._backoff = backoff or Backoff()
+        self._observer: Observer = observer or Silence()
+        self._fs, root = open_filesystem(changelog.uri)
+        self._path = f"{root}/filler.json"
+        self._thread = threading.Thread(target=self._run, name="tailrace-filler", daemon=True)
+        self._closing = threading.Event()
+        self._failure: BaseException | None = None
+        self._state: State = "idle"
+        self._attempt = 0
+        self._error: str | None = None
+        self._wanted = 0
+        self._target = 0
+        self._recorded = 0
+        self._saved = 0
+        self._pending = 0
+        self._unflushed: float | None = None
+        self._kept_house = 0.0
+        self._sampling = threading.Lock()
+        self._sample: tuple[float, Lag] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        capture: Capture,
+        tables: Sequence[TableRef],
+        *,
+        uri: str,
+        consumer: str,
+        limits: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Filler:
+        """A filler with a changelog of its own at `uri`; `limits` are arguments of `Changelog.open`."""
+        idle: list[Callable[[], None]] = []
+
+        def on_wait() -> None:
+            for call in idle:
+                call()
+
+        changelog = Changelog.open(
+            uri,
+            owner_name=consumer,
+            source=capture.identity(),
+            on_wait=on_wait,
+            **(limits or {}),
+        )
+        filler = cls(capture, changelog, tables, consumer=consumer, **settings)
+        idle.append(filler.idle)
+        return filler
+
+    @property
+    def changelog(self) -> Changelog:
+        """What it fills."""
+        return self._changelog
+
+    def start(self) -> None:
+        """Begin. Faults of the source show in `health` and `raise_if_failed`, not here."""
+        if self._state != "idle":
+            raise UsageError("the filler was started already")
+        self._state = "connecting"
+        self._thread.start()
+
+    def acknowledge(self, position: Position) -> None:
+        """The consumer has everything up to `position`. Does not block: the source hears of it soon."""
+        if position.source != self._changelog.source:
+            raise guard.other_source(self._changelog.source, position.source)
+        if self._changelog.begun:
+            self._changelog.acknowledge(position)
+        self._wanted = max(self._wanted, position.version)
+
+    def wait(self, after: int, timeout: float) -> int:
+        """The changelog's end, as soon as it is beyond `after`, time is up, or the thread has ended."""
+        deadline = time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            end = self._changelog.wait(after, max(0.0, min(left, 0.1)))
+            if end > after or left <= 0.1 or not self._thread.is_alive():
+                return end
+
+    def catch_up(self, target: Position | int | None = None, timeout: float | None = None) -> int:
+        """Wait until the changelog holds everything up to `target`, or up to the source's head as of now.
+
+        Raises what ended the thread, if it ended; Transient when time is up.
+        """
+        if target is None:
+            target = self._capture.head()
+        version = target.version if isinstance(target, Position) else target
+        self._target = max(self._target, version)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (end := self.wait(version - 1, 0.5)) < version:
+            self.raise_if_failed()
+            if self._closing.is_set() or not self._thread.is_alive():
+                raise UsageError("the filler is closed")
+            if deadline is not None and time.monotonic() >= deadline:
+                raise Transient(f"the changelog reached {end}, not {version}, in {timeout:g} s")
+        return end
+
+    def raise_if_failed(self) -> None:
+        """Raise the error that ended the thread, if one did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def health(self) -> Health:
+        """How it is, now."""
+        return Health(self._state, self._attempt, self._error, self._changelog.end, self._recorded)
+
+    def lag(self) -> Lag:
+        """How far the acknowledged position trails the source; asked at most once a second."""
+        with self._sampling:
+            now = time.monotonic()
+            if self._sample is None or now - self._sample[0] >= 1.0:
+                at = Position(self._changelog.source, max(self._wanted, self._changelog.acknowledged))
+                try:
+                    lag = self._capture.lag(at) if self._capture.capabilities.lag else Lag()
+                except TailraceError:
+                    lag = Lag()
+                self._sample = (now, lag)
+            return self._sample[1]
+
+    def close(self, timeout: float = 5.0) -> None:
+        """End the thread, from any thread or a signal handler. The capture and the changelog stay open.
+
+        What is appended and complete is published before, if that is quick.
+        """
+        self._closing.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        if self._state == "idle":
+            self._state = "stopped"
+
+    def idle(self) -> None:
+        """For the changelog's `on_wait`: what must go on while `append` waits for room. On the own thread."""
+        if threading.current_thread() is not self._thread:
+            return
+        self._state = "waiting for room"
+        if self._closing.is_set():
+            raise _Closing
+        self._serve()
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                try:
+                    self._fill()
+                except Transient as error:
+                    self._attempt += 1
+                    self._error, self._state = error.message, "retrying"
+                    told(self._observer, "filler.retry", error)
+                    self._closing.wait(self._backoff.delay(self._attempt))
+                else:
+                    break
+            self._state = "stopped"
+        except _Closing:
+            self._state = "stopped"
+        except BaseException as error:
+            if self._closing.is_set():
+                # The changelog or the capture was closed under it: that is what was asked for.
+                self._state = "stopped"
+                return
+            self._failure, self._state = error, "failed"
+            self._error = error.message if isinstance(error, TailraceError) else type(error).__name__
+            told(self._observer, "filler.failed", error)
+
+    def _fill(self) -> None:
+        begin = self._begin()
+        cutter = Cutter(self._cut, begin.version)
+        feed = Feed(
+            self._capture,
+            self._tables,
+            consumer=self._consumer,
+            start=begin,
+            wait=self._wait,
+            accept=self._accept,
+        )
+        try:
+            while not self._closing.is_set():
+                part = feed.take()
+                self._state = "running"
+                if part is not None:
+                    for piece in cutter.pieces(part):
+                        self._changelog.append(piece)
+                    self._note(part.rows)
+                elif feed.ended:
+                    return
+                if part is None or (part.complete and (self._overdue() or feed.caught_up())):
+                    self._flush()
+                self._serve()
+            self._finish()
+        finally:
+            feed.close()
+
+    def _begin(self) -> Position:
+        """Where to go on, once the source is proved to be the same and not an older copy."""
+        source = self._changelog.source
+        guard.same_source(self._capture, source)
+        self._changelog.forget_unpublished()
+        self._pending, self._unflushed = 0, None
+        start = self._start or self._capture.register(self._consumer)
+        if not self._changelog.begun:
+            self._changelog.begin(start)
+        elif start.version > self._changelog.end:
+            # Everything up to `start` was consumed, so what is missing before it is needed by nobody.
+            self._changelog.reset(start)
+        begin = Position(source, self._changelog.end)
+        self._load()
+        guard.not_older(self._capture, self._consumer, position=begin, acknowledged=self._recorded)
+        self._changelog.acknowledge(Position(source, self._wanted))
+        return begin
+
+    def _note(self, rows: int) -> None:
+        self._attempt, self._error = 0, None
+        self._pending += rows
+        if self._unflushed is None:
+            self._unflushed = time.monotonic()
+
+    def _overdue(self) -> bool:
+        return self._unflushed is not None and time.monotonic() - self._unflushed >= FLUSH_SECONDS
+
+    def _flush(self) -> None:
+        if self._unflushed is None:
+            return
+        rare = time.monotonic() - self._unflushed < EMPTY_FLUSH_SECONDS
+        if self._pending == 0 and rare and self._changelog.end >= self._target:
+            return
+        self._changelog.flush()
+        self._pending, self._unflushed = 0, None
+
+    def _serve(self) -> None:
+        """Acknowledge to the source what is durable, and tidy up once in a while."""
+        durable = self._changelog.end
+        # A consumer may know of positions that were not published again yet.
+        wanted = durable if self._ack == "changelog" else min(self._wanted, durable)
+        if wanted > self._recorded:
+            try:
+                position = Position(self._changelog.source, wanted)
+                self._recorded = max(
+                    self._recorded, self._capture.acknowledge(position, consumer=self._consumer).version
+                )
+            except Transient as error:
+                told(self._observer, "filler.acknowledge", error)
+        now = time.monotonic()
+        if now - self._kept_house >= HOUSEKEEPING_SECONDS:
+            self._kept_house = now
+            self._save()
+            self._changelog.prune()
+
+    def _finish(self) -> None:
+        with contextlib.suppress(TailraceError):
+            if self._pending:
+                self._changelog.flush()
+            self._serve()
+            self._save()
+
+    def _load(self) -> None:
+        body = read_state(self._fs, self._path, KIND)
+        match body:
+            case None:
+                return
+            case {"source": str(source), "acknowledged": int(version)}:
+                if source != self._changelog.source:
+                    raise guard.other_source(source, self._changelog.source)
+                self._recorded = self._saved = max(self._recorded, version)
+            case _:
+                raise StateUnreadable("state lacks fields", place=self._path)
+
+    def _save(self) -> None:
+        if self._recorded > self._saved:
+            body = {"source": self._changelog.source, "acknowledged": self._recorded}
+            write_state(self._fs, self._path, KIND, body)
+            self._saved = self._recorded

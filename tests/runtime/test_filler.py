@@ -1,0 +1,386 @@
+"""The filler: from a source to the changelog, acknowledgements back, faults in between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.capture.scripted import Event, Faults, ScriptedCapture, ScriptedSource
+from tailrace.changelog.log import Changelog
+from tailrace.changelog.reader import read_windows
+from tailrace.model.change import Op, Part
+from tailrace.model.errors import DataError, IdentityMismatch, LogLost, Transient, UsageError
+from tailrace.model.position import Position
+from tailrace.runtime.backoff import Backoff
+from tailrace.runtime.cutting import Cutter
+from tailrace.runtime.filler import Filler
+from tailrace.runtime.observer import Recorder
+from tests.runtime.support import row
+from tests.support.waiting import wait_until
+
+Make = Callable[..., Filler]
+
+
+@pytest.fixture
+def source() -> ScriptedSource:
+    made = ScriptedSource()
+    made.table("items")
+    return made
+
+
+@pytest.fixture
+def make(source: ScriptedSource, tmp_path: Path) -> Iterator[Make]:
+    """Fillers on one changelog, one after the other; the former is closed first."""
+    made: list[Filler] = []
+
+    def end() -> None:
+        while made:
+            filler = made.pop()
+            filler.close()
+            assert not filler._thread.is_alive()
+            filler.changelog.close()
+
+    def build(capture: ScriptedCapture | None = None, start: bool = True, **settings: Any) -> Filler:
+        end()
+        settings.setdefault("wait", 0.01)
+        settings.setdefault("backoff", Backoff(0.01, 0.05))
+        uri = str(tmp_path / "changelog")
+        filler = Filler.open(
+            capture or ScriptedCapture(source), list(source.schemas), uri=uri, consumer="c", **settings
+        )
+        made.append(filler)
+        ScriptedCapture(source).register("c")
+        if start:
+            filler.start()
+        return filler
+
+    yield build
+    end()
+
+
+def _ids(changelog: Changelog, start: int = 0) -> list[int]:
+    refs = changelog.plan(start, changelog.end)
+    batches = [batch for window in read_windows(changelog.uri, refs) for batch in window]
+    found = [change for batch in batches for change in batch.data.to_pylist()]
+    return [(change["after"] or change["before"])["id"] for change in found]
+
+
+def _insert(source: ScriptedSource, *numbers: int) -> int:
+    (items,) = source.schemas
+    return source.insert(items, *(row(number) for number in numbers))
+
+
+def test_changes_reach_the_changelog_when_the_source_pauses(source: ScriptedSource, make: Make) -> None:
+    filler = make()
+    wait_until(lambda: filler.changelog.begun)
+    _insert(source, 1, 2)
+    assert filler.wait(0, 5.0) == 1
+    assert _ids(filler.changelog) == [1, 2]
+    assert filler.health().state == "running"
+
+
+def test_a_new_filler_goes_on_at_the_end_of_the_changelog(source: ScriptedSource, make: Make) -> None:
+    filler = make()
+    filler.catch_up(timeout=5)
+    for number in range(5):
+        _insert(source, number)
+    filler.catch_up(timeout=5)
+    filler = make()
+    _insert(source, 5)
+    filler.catch_up(timeout=5)
+    assert _ids(filler.changelog) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_recorded_start_beyond_the_end_of_the_changelog_wins(source: ScriptedSource, make: Make) -> None:
+    make().catch_up(timeout=5)
+    for number in range(5):
+        _insert(source, number)
+    filler = make(start=False)
+    filler._start = source.at(3)
+    filler.start()
+    filler.catch_up(timeout=5)
+    assert _ids(filler.changelog, 3) == [3, 4]
+
+
+def test_catch_up_returns_when_the_changelog_holds_what_the_source_had(
+    source: ScriptedSource, make: Make
+) -> None:
+    filler = make()
+    other = source.table("other")
+    head = _insert_other(source, other)
+    assert filler.catch_up(timeout=5) >= head, "also if nothing of it is ours"
+    assert filler.catch_up(Position(source.name, head), timeout=5) >= head
+    assert filler.catch_up(head, timeout=5) >= head
+    with pytest.raises(Transient, match="not 99"):
+        filler.catch_up(99, timeout=0.05)
+
+
+def _insert_other(source: ScriptedSource, other: Any) -> int:
+    return source.insert(other, row(1))
+
+
+def test_the_source_is_acknowledged_only_when_the_consumer_is_done(
+    source: ScriptedSource, make: Make
+) -> None:
+    filler = make()
+    filler.catch_up(timeout=5)
+    for number in range(4):
+        _insert(source, number)
+    filler.catch_up(timeout=5)
+    assert source.cursors["c"] == 0
+    filler.acknowledge(source.at(2))
+    wait_until(lambda: source.cursors["c"] == 2)
+    assert filler.changelog.acknowledged == 2
+    assert filler.health().acknowledged == 2
+
+
+def test_with_ack_changelog_the_source_is_acknowledged_once_durable(
+    source: ScriptedSource, make: Make
+) -> None:
+    filler = make(ack="changelog")
+    filler.catch_up(timeout=5)
+    _insert(source, 1)
+    filler.catch_up(timeout=5)
+    wait_until(lambda: source.cursors["c"] == 1)
+    assert filler.changelog.acknowledged == 0, "the consumer has not read it yet"
+    assert _ids(filler.changelog) == [1]
+
+
+def test_acknowledged_segments_are_pruned(source: ScriptedSource, make: Make) -> None:
+    filler = make()
+    filler.catch_up(timeout=5)
+    for number in range(3):
+        _insert(source, number)
+        filler.catch_up(timeout=5)
+    assert filler.changelog.stats().segments == 3
+    filler.acknowledge(source.at(2))
+    wait_until(lambda: filler.changelog.stats().segments == 1)
+
+
+def test_acknowledgements_and_closing_work_while_the_changelog_is_full(
+    source: ScriptedSource, make: Make
+) -> None:
+    filler = make(limits={"max_bytes": 1, "segment_bytes": 1})
+    filler.catch_up(timeout=5)
+    for number in range(4):
+        _insert(source, number)
+    wait_until(lambda: filler.health().state == "waiting for room")
+    end = filler.changelog.end
+    assert end < 4
+    filler.acknowledge(source.at(end))
+    wait_until(lambda: source.cursors["c"] == end)
+    wait_until(lambda: filler.changelog.end > end)
+    wait_until(lambda: filler.health().state == "waiting for room")
+    filler.close()
+    assert filler.health().state == "stopped"
+
+
+def test_passing_faults_are_retried_and_nothing_is_lost_or_doubled(
+    source: ScriptedSource, make: Make
+) -> None:
+    observer = Recorder()
+    capture = ScriptedCapture(source)
+    filler = make(capture, start=False, observer=observer)
+    capture.faults = Faults(connect=2)
+    filler.start()
+    wait_until(lambda: filler.changelog.begun)
+    assert observer.count("filler.retry") == 2
+    (items,) = source.schemas
+    capture.faults = Faults(at_part=4)
+    source.commit(*(Event(Op.INSERT, items, None, row(number)) for number in range(10)), parts=5)
+    filler.catch_up(timeout=5)
+    assert observer.count("filler.retry") == 3
+    assert _ids(filler.changelog) == list(range(10))
+    wait_until(lambda: filler.health().attempt == 0)
+
+
+def test_a_source_that_stays_away_is_visible_in_health(source: ScriptedSource, make: Make) -> None:
+    capture = ScriptedCapture(source)
+    filler = make(capture, start=False)
+    capture.faults = Faults(connect=10**6)
+    filler.start()
+    wait_until(lambda: filler.health().attempt >= 3)
+    health = filler.health()
+    assert health.state in ("retrying", "connecting")
+    assert health.error == "the script fails connect"
+    filler.raise_if_failed()
+
+
+def test_another_error_ends_it_and_is_raised_to_whoever_asks(source: ScriptedSource, make: Make) -> None:
+    observer = Recorder()
+    capture = ScriptedCapture(source, faults=Faults(error=DataError, at_part=1))
+    filler = make(capture, observer=observer)
+    filler.catch_up(0, timeout=5)
+    head = _insert(source, 1)
+    with pytest.raises(DataError):
+        filler.catch_up(head, timeout=5)
+    with pytest.raises(DataError):
+        filler.raise_if_failed()
+    assert filler.wait(0, 60.0) == 0, "waiting for a dead thread ends at once"
+    assert filler.health().state == "failed"
+    assert observer.count("filler.failed") == 1
+
+
+def test_an_acknowledgement_that_fails_is_tried_again(source: ScriptedSource, make: Make) -> None:
+    capture = ScriptedCapture(source)
+    filler = make(capture)
+    filler.catch_up(timeout=5)
+    _insert(source, 1)
+    filler.catch_up(timeout=5)
+    capture.faults = Faults(acknowledge=2)
+    filler.acknowledge(source.at(1))
+    wait_until(lambda: source.cursors["c"] == 1)
+
+
+def test_a_source_restored_from_an_old_backup_is_refused(source: ScriptedSource, make: Make) -> None:
+    filler = make(ack="changelog")
+    filler.catch_up(timeout=5)
+    for number in range(5):
+        _insert(source, number)
+    filler.catch_up(timeout=5)
+    wait_until(lambda: source.cursors["c"] == 5)
+    filler.close()
+    source.cursors["c"] = 1
+    filler = make()
+    with pytest.raises(IdentityMismatch, match="restored from an older copy"):
+        filler.catch_up(99, timeout=5)
+
+
+def test_a_state_older_than_the_purged_log_is_log_lost(source: ScriptedSource, make: Make) -> None:
+    make().catch_up(timeout=5)
+    for number in range(5):
+        _insert(source, number)
+    filler = make(start=False)
+    source.prune(4)
+    source.cursors["c"] = 0
+    filler._changelog.truncate_after(source.at(0))
+    filler.start()
+    with pytest.raises(LogLost):
+        filler.catch_up(99, timeout=5)
+
+
+def test_another_source_is_refused(source: ScriptedSource, make: Make) -> None:
+    filler = make()
+    filler.catch_up(timeout=5)
+    with pytest.raises(IdentityMismatch):
+        filler.acknowledge(Position("another", 1))
+    filler.close()
+    source.name = "another"
+    with pytest.raises(IdentityMismatch):
+        make()
+
+
+def test_progress_without_rows_reaches_the_source_in_the_end(
+    source: ScriptedSource, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.runtime.filler.EMPTY_FLUSH_SECONDS", 0.05)
+    filler = make(ack="changelog")
+    filler.catch_up(timeout=5)
+    other = source.table("other")
+    for number in range(5):
+        source.insert(other, row(number))
+    wait_until(lambda: source.cursors["c"] == 5)
+
+
+def test_lag_is_sampled_at_most_once_a_second(source: ScriptedSource, make: Make) -> None:
+    class Counting(ScriptedCapture):
+        asked = 0
+
+        def lag(self, position: Position) -> Any:
+            Counting.asked += 1
+            return super().lag(position)
+
+    filler = make(Counting(source))
+    filler.catch_up(timeout=5)
+    _insert(source, 1)
+    assert [filler.lag().changes for _ in range(50)] == [1] * 50
+    assert Counting.asked == 1
+
+
+def test_a_busy_source_that_never_pauses_is_published_in_time(source: ScriptedSource, make: Make) -> None:
+    filler = make()
+    filler.catch_up(timeout=5)
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.wait(0.001):
+            _insert(source, number)
+            number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        first = filler.wait(0, 5.0)
+        assert filler.wait(first, 5.0) > first
+    finally:
+        stop.set()
+        writer.join(5)
+    filler.catch_up(timeout=10)
+    ids = _ids(filler.changelog)
+    assert ids == list(range(len(ids)))
+
+
+def test_it_starts_once_and_closes_from_any_thread(source: ScriptedSource, make: Make) -> None:
+    filler = make()
+    with pytest.raises(UsageError):
+        filler.start()
+    closer = threading.Thread(target=filler.close)
+    closer.start()
+    closer.join(5)
+    assert filler.health().state == "stopped"
+    filler.close()
+    with pytest.raises(UsageError, match="closed"):
+        filler.catch_up(99, timeout=5)
+
+
+def _group(source: ScriptedSource, version: int, seqs: list[int], complete: bool = True) -> Part:
+    from tailrace.capture.scripted import batch_of
+
+    (items,) = source.schemas
+    events = [Event(Op.INSERT, items, None, row(seq)) for seq in seqs]
+    batches = (batch_of(source.schemas[items], events, version, seqs),) if seqs else ()
+    return Part(batches, source.at(version), complete)
+
+
+def _shape(parts: list[Part]) -> list[tuple[int, bool, list[tuple[int, int]]]]:
+    return [
+        (
+            part.position.version,
+            part.complete,
+            [(c["position"], c["seq"]) for batch in part.batches for c in batch.data.to_pylist()],
+        )
+        for part in parts
+    ]
+
+
+def test_a_group_that_reaches_beyond_the_cut_is_cut_there(source: ScriptedSource) -> None:
+    cutter = Cutter(10, 0)
+    parts = [piece for part in (_group(source, 12, [7, 9, 11, 12]),) for piece in cutter.pieces(part)]
+    assert _shape(parts) == [(10, True, [(10, 7), (10, 9)]), (12, True, [(12, 11), (12, 12)])]
+    assert _shape(list(cutter.pieces(_group(source, 14, [13])))) == [(14, True, [(14, 13)])]
+
+
+def test_a_cut_inside_of_a_group_in_parts_ends_where_its_rows_end(source: ScriptedSource) -> None:
+    cutter = Cutter(10, 0)
+    group = [_group(source, 12, [7, 8], False), _group(source, 12, [9, 11], False), _group(source, 12, [12])]
+    parts = [piece for part in group for piece in cutter.pieces(part)]
+    assert _shape(parts) == [
+        (10, False, [(10, 7), (10, 8)]),
+        (10, True, [(10, 9)]),
+        (12, False, [(12, 11)]),
+        (12, True, [(12, 12)]),
+    ]
+
+
+def test_what_ends_at_the_cut_or_is_beyond_it_already_is_left_alone(source: ScriptedSource) -> None:
+    assert _shape(list(Cutter(10, 0).pieces(_group(source, 10, [9, 10])))) == [
+        (10, True, [(10, 9), (10, 10)])
+    ]
+    assert _shape(list(Cutter(10, 10).pieces(_group(source, 12, [11])))) == [(12, True, [(12, 11)])]
+    assert _shape(list(Cutter(None, 0).pieces(_group(source, 12, [3])))) == [(12, True, [(12, 3)])]
+    assert _shape(list(Cutter(10, 0).pieces(_group(source, 12, [])))) == [(10, True, []), (12, True, [])]
