@@ -28,7 +28,7 @@ class DeltaSink(TableSink):
 
     def __init__(self, config: DeltaConfig) -> None:
         if not config.path:
-            raise ConfigError("the delta sink needs a path", remedy='path = "…" in [sink]')
+            raise ConfigError("the delta sink needs a path", remedy='set path = "…" in its [sinks.…] table')
         self._config = config
         self._targets: dict[str, DeltaTarget] = {}
 
