@@ -15,7 +15,6 @@ from urllib.parse import unquote
 from tailrace.model.errors import ConfigError, StateUnreadable
 from tailrace.model.table import ColumnType
 
-_MAGIC = b"SQLite format 3\0"
 _NUMBERS = ("busy_timeout", "timer", "slice_rows", "slice_bytes", "prune_seconds")
 
 
@@ -86,25 +85,23 @@ def _path(url: str) -> Path:
 
 
 def check_file(path: Path) -> None:
-    """ConfigError unless there is a SQLite database at `path`."""
+    """ConfigError unless there is a file at `path` that could be a database.
+
+    The file is never opened here, only by SQLite: closing any other descriptor of it drops the locks that all
+    connections of this process hold on it, and another process may then take the WAL away under them.
+    """
     try:
-        mode = path.stat().st_mode
+        status = path.stat()
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}", remedy="correct the path in the URL") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be reached: {error.strerror}") from None
-    if stat.S_ISDIR(mode):
+    if stat.S_ISDIR(status.st_mode):
         raise ConfigError(f"{path} is a directory", remedy="name the database file in it")
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(status.st_mode):
         raise ConfigError(f"{path} is not a regular file")
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(_MAGIC))
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    if head != _MAGIC:
-        what = "is empty" if not head else "is not a SQLite database"
-        raise ConfigError(f"{path} {what}", remedy="correct the path in the URL")
+    if status.st_size == 0:
+        raise ConfigError(f"{path} is empty", remedy="correct the path in the URL")
 
 
 def _number(name: str, value: object) -> float | int:
