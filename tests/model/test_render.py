@@ -247,6 +247,22 @@ def test_slices_of_a_batch_render_like_the_whole() -> None:
     assert bytes(ndjson(changes().slice(0, 0))) == b""
 
 
+def test_slices_keep_what_is_absent_and_what_is_tagged_at_its_row() -> None:
+    batch = batch_of(
+        SMALL,
+        [
+            {"op": "u", "position": 1, "seq": 0, "after": {"id": 1}, "after_absent": ["name"]},
+            {"op": "u", "position": 1, "seq": 1, "after": {"id": 2}, "after_absent": []},
+            {"op": "u", "position": 1, "seq": 2, "after": {"id": None}, "after_exact": {"id": "t:x"}},
+            {"op": "u", "position": 1, "seq": 3, "after": {"id": 4}, "after_absent": ["id", "name"]},
+        ],
+    )
+    expected = [{"id": 1}, {"id": 2, "name": None}, {"id": "x", "name": None}, {}]
+    for start in range(4):
+        found = bytes(ndjson(batch.slice(start, 4 - start))).splitlines()
+        assert [json.loads(line)["after"] for line in found] == expected[start:]
+
+
 @pytest.mark.parametrize("name", [".x", "a.b", "[0]", "order", "ü", "it's"])
 def test_any_column_name_renders(name: str) -> None:
     table = table_of({"id": "long", name: "string"})
