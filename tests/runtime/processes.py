@@ -59,8 +59,9 @@ def consume(database: str, state: str, output: str, order: str) -> None:
         order=order,  # type: ignore[arg-type]
         max_rows=100,
         rows_per_chunk=100,
+        poll=0.2,
     )
-    signal.signal(signal.SIGTERM, lambda *_: stream.close())
+    signal.signal(signal.SIGTERM, lambda *_: stream.finish())
     with Path(output).open("a") as file, stream:
         for delivery in stream:
             for batch in delivery.batches:

@@ -91,3 +91,16 @@ def test_what_was_not_acknowledged_comes_again(bench: Bench) -> None:
     bench.capture.closed = False
     with _stream(bench, "changes") as stream:
         assert rows_of(next(iter(stream))) == [("c", 1)]
+
+
+def test_finish_lets_what_is_being_handled_be_acknowledged(bench: Bench) -> None:
+    with _stream(bench, "changes", max_rows=1) as stream:
+        bench.source.insert(bench.items, row(1))
+        bench.source.insert(bench.items, row(2))
+        found = []
+        for delivery in stream:
+            found += rows_of(delivery)
+            stream.finish()
+            stream.acknowledge(delivery.token)
+    assert found == [("c", 1)]
+    assert bench.source.cursors["default"] == 1

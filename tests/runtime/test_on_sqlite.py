@@ -179,6 +179,22 @@ def test_killed_while_reading_and_writing_it_resumes_and_loses_nothing(database:
     )
 
 
+def test_stopped_by_sigterm_while_it_streams_it_repeats_nothing(database: Database) -> None:
+    with _running(database.writer(3, 3.0)) as writer:
+        for _ in range(3):
+            with _running(database.consumer("interleaved")) as consumer:
+                enough = len(database.delivered()) + 150
+                wait_until(functools.partial(database.has_delivered, enough), timeout=20)
+                assert _end(consumer) == 0
+        assert writer.wait(30) == 0
+    with _running(database.consumer("interleaved")) as consumer:
+        wait_until(lambda: database.built() == database.rows(), timeout=20)
+        assert _end(consumer) == 0
+    places = [(position, seq) for _, position, seq, _, _ in database.delivered()]
+    assert len(places) == len(set(places))
+    _never_back_in_time(database)
+
+
 def test_force_stop_gives_back_injected_delivered_buffered_and_taken_in_order(database: Database) -> None:
     runtime = database.runtime(max_rows=3)
     runtime.start()

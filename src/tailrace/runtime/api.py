@@ -36,7 +36,7 @@ class CaptureStream:
         self.runtime = runtime
         self._poll = poll
         self._backoff = backoff or Backoff()
-        self._closed = threading.Event()
+        self._ending = threading.Event()
 
     def __enter__(self) -> Self:
         self.runtime.start()
@@ -49,12 +49,12 @@ class CaptureStream:
 
     def __iter__(self) -> Iterator[Delivery]:
         attempt = 0
-        while not self._closed.is_set() and self.runtime.state == "running":
+        while not self._ending.is_set() and self.runtime.state == "running":
             try:
                 delivery = self.runtime.poll(self._poll)
             except Transient:
                 attempt += 1
-                self._closed.wait(self._backoff.delay(attempt))
+                self._ending.wait(self._backoff.delay(attempt))
                 continue
             attempt = 0
             if delivery is not None:
@@ -71,9 +71,16 @@ class CaptureStream:
             return token
         return self.runtime.acknowledge(token, count)
 
+    def finish(self) -> None:
+        """Deliver nothing more: the iteration ends when what is being handled is acknowledged.
+
+        For a SIGTERM handler. Takes at most as long as one poll; nothing is delivered twice afterwards.
+        """
+        self._ending.set()
+
     def close(self) -> None:
-        """End, from any thread; a running iteration ends too."""
-        self._closed.set()
+        """End at once, from any thread; a running iteration ends too. What is unconfirmed comes again."""
+        self._ending.set()
         self.runtime.close()
 
 

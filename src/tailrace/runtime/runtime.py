@@ -271,7 +271,7 @@ class Runtime:
 
     def _pay(self) -> None:
         """Tell the source what is durable. A passing fault is told and tried again with the next call."""
-        if self._owed is None or not self._streams or self._checkpoint is None:
+        if self._owed is None or not self._streams or self._checkpoint is None or self._closed.is_set():
             return
         try:
             with self._named("acknowledge.source"):
