@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace.model.errors import ConfigError, DataError
 from tailrace.model.net import net
-from tailrace.model.views import net_view, net_view_schema, table_view, table_view_schema
+from tailrace.model.views import envelope_schema, net_view, net_view_schema, table_view, table_view_schema
 from tests.model.changes import batch_of, table_of
 
 TABLE = table_of({"id": "long", "name": "string"})
@@ -136,3 +136,13 @@ def test_views_of_nothing_keep_their_schema() -> None:
 def test_a_column_named_like_one_of_the_views_own_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="_change_type"):
         table_view_schema(table_of({"id": "long", "_change_type": "string"}))
+
+
+def test_the_schemas_are_those_spark_makes_of_them() -> None:
+    """Spark compares a source's record batches with its own Arrow schema, order and nullability included."""
+    types = pytest.importorskip("pyspark.sql.pandas.types", reason="unavailable: pyspark")
+    kinds = "short integer long float double string binary boolean date timestamp timestamp_ntz decimal(20,3)"
+    table = table_of({"id": "long"} | {f"c {kind}": kind for kind in kinds.split()})
+    for schema in (table_view_schema(table), net_view_schema(table), envelope_schema()):
+        spark = types.from_arrow_schema(schema, prefer_timestamp_ntz=True)
+        assert types.to_arrow_schema(spark, timezone="UTC") == schema
