@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import subprocess
 import threading
 import time
 import tracemalloc
@@ -21,6 +21,11 @@ from tests.support.waiting import wait_until
 Make = Callable[..., Source]
 T = "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)"
 U = "CREATE TABLE u (id INTEGER PRIMARY KEY, v TEXT)"
+
+
+def copy(source: Path, target: Path) -> None:
+    """By another process: a descriptor of the file closed in this one would drop its connections' locks."""
+    subprocess.run(["cp", str(source), str(target)], check=True, timeout=30)
 
 
 def fill(s: Source, table: str, first: int, count: int, size: int = 1) -> None:
@@ -208,7 +213,7 @@ def test_a_position_of_another_database_is_refused(source: Make) -> None:
 def test_a_database_restored_from_a_backup_is_refused(source: Make, tmp_path: Path) -> None:
     s = source(T).install()
     s.app.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    shutil.copy(s.path, tmp_path / "backup.db")
+    copy(s.path, tmp_path / "backup.db")
     fill(s, "t", 0, 5)
     s.changes()
     assert s.position is not None
@@ -305,7 +310,7 @@ def test_a_file_replaced_under_the_stream_is_noticed(source: Make, tmp_path: Pat
     assert s.position is not None
     live = s.capture.live(s.position, s.tables, consumer=CONSUMER, wait=0.01)
     assert next(live) is None
-    shutil.copy(s.path, tmp_path / "copy")
+    copy(s.path, tmp_path / "copy")
     (tmp_path / "copy").rename(s.path)
     with pytest.raises(Transient, match="replaced"):
         next(live)

@@ -17,10 +17,11 @@ from tailrace.capture.sqlite.meta import CONSUMERS, TABLES, cursor_of
 from tailrace.capture.sqlite.triggers import log_name
 
 QUIET = 0.05
-_HOLD = 0.003
 _STEP = 250
-# While the application writes, pruning may hold the lock for this share of the time.
-_SHARE = 20
+# How long one flush may hold the lock, and how many times as long it then leaves the lock alone: while the
+# source is quiet, and while the application writes.
+_HOLD_QUIET, _REST_QUIET = 0.003, 1
+_HOLD_BUSY, _REST_BUSY = 0.0005, 100
 _RETRY = 0.01
 _LAST_TRY = 0.1
 
@@ -75,26 +76,26 @@ class Acknowledger:
             return
         with self._lock:
             started = time.monotonic()
+            quiet = started - self._last_commit >= QUIET
             try:
-                held = self._flush(prune=True)
+                held = self._flush(_HOLD_QUIET if quiet else _HOLD_BUSY)
             except sqlite3.Error as error:
                 if not is_busy(error):
                     raise translate(error, self._config) from error
                 self._next = started + _RETRY
                 return
             now = time.monotonic()
-            quiet = now - self._last_commit >= QUIET
             self._last_flush = now
-            self._next = now + held * (1 if quiet else _SHARE)
+            self._next = now + held * (_REST_QUIET if quiet else _REST_BUSY)
 
-    def _flush(self, *, prune: bool) -> float:
-        """One short write transaction; returns how long it held the lock."""
+    def _flush(self, prune: float) -> float:
+        """One short write transaction, pruning for so many seconds; returns how long it held the lock."""
         if self._connection is None:
             self._connection = connect(self._config, "rw", timeout=0)
         connection = self._connection
         logs = (
             [log_name(i) for (i,) in connection.execute(f"SELECT id FROM {TABLES} ORDER BY id")]
-            if prune
+            if prune > 0
             else []
         )
         wanted = dict(self._wanted)
@@ -106,8 +107,8 @@ class Acknowledger:
                     f"UPDATE {CONSUMERS} SET acknowledged = ? WHERE name = ? AND acknowledged < ?",
                     (version, consumer, version),
                 )
-            if prune:
-                self._backlog = not all(_prune(connection, log, started + _HOLD) for log in logs)
+            if prune > 0:
+                self._backlog = not all(_prune(connection, log, started + prune) for log in logs)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
@@ -123,7 +124,7 @@ class Acknowledger:
             deadline = time.monotonic() + _LAST_TRY
             while any(v > self._recorded.get(c, 0) for c, v in self._wanted.items()):
                 try:
-                    self._flush(prune=False)
+                    self._flush(0)
                 except sqlite3.Error as error:
                     if not is_busy(error) or time.monotonic() > deadline:
                         break

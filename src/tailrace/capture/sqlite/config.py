@@ -6,10 +6,13 @@ decoded. The file must exist and be a database: a capture never creates one.
 
 from __future__ import annotations
 
+import sqlite3
 import stat
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from urllib.parse import quote as percent
 from urllib.parse import unquote
 
 from tailrace.model.errors import ConfigError, StateUnreadable
@@ -51,7 +54,7 @@ class SqliteConfig:
     def from_url(cls, url: str, options: Mapping[str, object] | None = None) -> SqliteConfig:
         """The settings a URL and its options mean; ConfigError for a file that is no database."""
         path = _path(url)
-        check_file(path)
+        check_database(path)
         known = {f.name for f in fields(cls)} - {"path"}
         values: dict[str, object] = {}
         for name, value in (options or {}).items():
@@ -102,6 +105,25 @@ def check_file(path: Path) -> None:
         raise ConfigError(f"{path} is not a regular file")
     if status.st_size == 0:
         raise ConfigError(f"{path} is empty", remedy="correct the path in the URL")
+
+
+def check_database(path: Path) -> None:
+    """ConfigError unless the file is a database that can be opened."""
+    check_file(path)
+    try:
+        with closing(sqlite3.connect(f"file:{percent(str(path))}?mode=ro", uri=True)) as connection:
+            connection.execute("PRAGMA schema_version")
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            raise ConfigError(
+                f"{path} is not a SQLite database, or is encrypted", remedy="correct the path in the URL"
+            ) from None
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            raise ConfigError(
+                f"{path} cannot be opened",
+                remedy=f"give this user read permission to it and to {path.parent}",
+            ) from None
+        # A lock or another passing fault is for the connection that is really needed.
 
 
 def _number(name: str, value: object) -> float | int:
