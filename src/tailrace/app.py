@@ -154,7 +154,8 @@ def pipeline_spec(config: Config) -> PipelineSpec:
         "tables": json.dumps([ref.name if ref.schema == "main" else str(ref) for ref in refs]),
         "stateDir": str(state),
         "consumer": config.consumer,
-        "owner": config.name,
+        # The owner of the state is a process of Spark's; a person knows the one that was started.
+        "owner": f"{config.name}, run by process {os.getpid()}",
         "setup": config.source.setup,
         "startingOffsets": "earliest" if snapshot else "latest",
         "maxRowsPerTrigger": str(config.batch.max_rows),

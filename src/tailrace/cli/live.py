@@ -70,16 +70,15 @@ def render(look: Look, title: str, spinner: RenderableType) -> RenderableType:
     return Group(*parts)
 
 
-def _numbers(look: Look) -> Text:
+def _numbers(look: Look) -> Group:
     lag = "unknown" if look.lag_changes is None else f"{look.lag_changes:,} changes"
     if look.lag_seconds is not None and look.lag_changes:
         lag += f" ({seconds(look.lag_seconds)})"
-    words = [f"{look.changes:,} changes", f"{look.rate:,.0f}/s", f"lag {lag}"]
+    lines = [f"  {look.changes:,} changes, {look.rate:,.0f}/s, lag {lag}"]
     if look.last_batch_ago is not None:
-        words.append(
-            f"last batch {seconds(look.last_batch_ago)} ago, took {seconds(look.last_batch_seconds)}"
-        )
-    return Text("  " + " · ".join(words), style="dim")
+        took = seconds(look.last_batch_seconds)
+        lines.append(f"  last batch {seconds(look.last_batch_ago)} ago, took {took}")
+    return Group(*(Text(line, style="dim") for line in lines))
 
 
 def _tables(look: Look) -> Table:

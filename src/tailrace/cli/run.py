@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +26,7 @@ from tailrace.cli.watch import Watch
 if TYPE_CHECKING:
     from tailrace.config import Config
     from tailrace.engine.pipeline import Pipeline, RunResult
+    from tailrace.engine.spec import PipelineSpec
     from tailrace.runtime.observer import Observer
 
 ABORTED = 130
@@ -58,7 +58,7 @@ def command(
     screen = Screen()
     watch = Watch()
     lines = LogLines(screen.stream, form=log_format, level=log_level)
-    with contextlib.closing(screen), Stopper() as stopper:
+    with contextlib.closing(screen), Stopper(watch, screen) as stopper:
         if screen.watched and log_format is LogFormat.text and not _mixes(loaded):
             with LiveView(watch, screen.console, loaded.name):
                 result = _run(loaded, spec, once, watch, stopper)
@@ -76,22 +76,25 @@ def _mixes(config: Config) -> bool:
     return feeds and sys.stdout.isatty()
 
 
-def _run(config: Config, spec: Any, once: bool, observer: Observer, stopper: Stopper) -> RunResult | None:
+def _run(
+    config: Config, spec: PipelineSpec, once: bool, observer: Observer, stopper: Stopper
+) -> RunResult | None:
     from tailrace import app
+    from tailrace.engine.pipeline import Pipeline
 
-    with _spark_noise_into(app.spark_log_of(config)):
-        try:
-            spark = app.open_spark(config)
-        except StartEnded:
-            return None
-        try:
-            from tailrace.engine.pipeline import Pipeline
-
-            pipeline = Pipeline(spec, spark, release=app.release(config), observer=observer)
-            stopper.attach(pipeline)
-            return pipeline.run(once=once)
-        finally:
-            spark.stop()
+    _spark_noise_into(app.spark_log_of(config))
+    try:
+        spark = app.open_spark(config)
+        pipeline = Pipeline(spec, spark, release=app.release(config), observer=observer)
+        stopper.attach(pipeline)
+    except (StartEnded, KeyboardInterrupt):
+        # The second is how the handler that Spark's start installs says the same.
+        _end_children()
+        return None
+    try:
+        return pipeline.run(once=once)
+    finally:
+        spark.stop()
 
 
 class StartEnded(BaseException):
@@ -101,8 +104,10 @@ class StartEnded(BaseException):
 class Stopper:
     """The signals of a run."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Watch, screen: Screen) -> None:
         self.asked = False
+        self._watch = watch
+        self._screen = screen
         self._pipeline: Pipeline | None = None
 
     def __enter__(self) -> Stopper:
@@ -110,6 +115,7 @@ class Stopper:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # What is left to do is quick, and must not end in the middle with a traceback.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
 
@@ -117,8 +123,6 @@ class Stopper:
         """From now on a signal stops this pipeline. Spark's start has put a handler of its own there."""
         self._pipeline = pipeline
         self._install()
-        if self.asked:
-            pipeline.request_stop()
 
     def _install(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -126,11 +130,27 @@ class Stopper:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.asked and number == signal.SIGINT:
+            # The view's lock may be held by the code that was interrupted, so the cursor is shown by hand.
+            if self._screen.watched:
+                os.write(self._screen.stream.fileno(), b"\x1b[?25h\n")
             os._exit(ABORTED)
-        self.asked = True
-        if self._pipeline is None:
+        first, self.asked = not self.asked, True
+        if self._pipeline is not None:
+            self._watch.stopping = True
+            self._pipeline.request_stop()
+        elif first:
             raise StartEnded
-        self._pipeline.request_stop()
+
+
+def _end_children() -> None:
+    """End a JVM that was interrupted while it started: it would wait for this process for ever."""
+    import psutil
+
+    while children := psutil.Process().children(recursive=True):
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(children, timeout=5)
 
 
 class _Both:
@@ -142,18 +162,11 @@ class _Both:
             observer.event(name, **fields)
 
 
-@contextlib.contextmanager
-def _spark_noise_into(path: Path) -> Iterator[None]:
-    """What pyspark and its bridge to Java log in this process goes to Spark's log file too."""
+def _spark_noise_into(path: Path) -> None:
+    """What pyspark and its bridge to Java log in this process goes to Spark's log file, to its very end."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handler = logging.FileHandler(path, delay=True)
-    loggers = [logging.getLogger(name) for name in ("py4j", "pyspark")]
-    for logger in loggers:
+    for name in ("py4j", "pyspark"):
+        logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.propagate = False
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeHandler(handler)
-        handler.close()

@@ -40,9 +40,7 @@ class Screen:
         self._file = os.fdopen(
             os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="replace", buffering=1
         )
-        self.console = Console(
-            file=self._file, highlight=False, soft_wrap=True, width=None if self.watched else WIDE
-        )
+        self.console = Console(file=self._file, highlight=False)
 
     @property
     def stream(self) -> TextIO:

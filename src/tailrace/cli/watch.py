@@ -45,6 +45,8 @@ class Watch:
     """An observer that adds up. Called on the pipeline's threads, looked at from the view's."""
 
     clock: Callable[[], float] = time.monotonic
+    # Set by a signal handler, which must not wait for the lock.
+    stopping: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -91,7 +93,7 @@ class Watch:
                 self._recent.popleft()
             span = min(RATE_WINDOW, max(now - self._began, 1.0))
             return Look(
-                state=self._state,
+                state="Finishing the batch" if self.stopping and self._state != "Stopped" else self._state,
                 tables={name: TableCount(**vars(count)) for name, count in self._tables.items()},
                 batches=self._batches,
                 changes=self._changes,

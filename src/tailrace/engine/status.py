@@ -76,7 +76,8 @@ def read_status(
         problem = error.message
     fs, root = open_filesystem(state)
     requested = {str(ref) for ref in PlanStore(fs, root).requests().values()}
-    sizes = listing(fs, f"{root}/changelog")
+    files = listing(fs, f"{root}/changelog").items()
+    sizes = {name: size for name, size in files if name.endswith((".seg", ".spill"))}
     owner = _owner(state)
     return Status(
         name=name,

@@ -8,6 +8,7 @@ for sessions of others.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_SECRET = re.compile(r"secret|password|token|access[.]?key|credential", re.IGNORECASE)
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -84,9 +86,11 @@ def _start(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
 
     if SparkContext._gateway is None:
         conf = SparkConf().setAppName(name).setMaster(master).setAll(list(settings.items()))
+        # What the JVM is started with stands in the list of processes, for everybody to read.
+        shown = SparkConf().setAll([(key, value) for key, value in conf.getAll() if not _SECRET.search(key)])
         # A session of its own for the JVM and its workers: a terminal's Ctrl-C goes to every process of the
         # foreground, and would end the workers in the middle of the batch that is to be finished.
-        SparkContext(conf=conf, gateway=launch_gateway(conf, {"start_new_session": True}))
+        SparkContext(conf=conf, gateway=launch_gateway(shown, {"start_new_session": True}))
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
