@@ -109,7 +109,8 @@ def test_coverage_says_what_is_missing(source: Make) -> None:
 def test_a_lock_that_cannot_be_had_is_a_passing_fault_that_names_the_file(source: Make) -> None:
     s = source(T, busy_timeout=0.05)
     s.run("BEGIN IMMEDIATE")
-    for call in (lambda: s.capture.setup([s.ref("t")]), s.capture.teardown):
+    calls: list[Callable[[], object]] = [lambda: s.capture.setup([s.ref("t")]), s.capture.teardown]
+    for call in calls:
         with pytest.raises(Transient, match=r"0\.db is locked"):
             call()
     s.run("COMMIT")

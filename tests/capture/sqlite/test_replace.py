@@ -208,7 +208,7 @@ def test_replace_finds_its_rows_by_the_indexes_and_not_by_scanning(source: Make)
     s.run("BEGIN")
     s.app.executemany("INSERT INTO t VALUES (?, ?, ?, ?)", rows)
     s.run("COMMIT")
-    s.app.set_progress_handler(lambda: steps.append(1), 100)  # type: ignore[arg-type]
+    s.app.set_progress_handler(lambda: steps.append(1), 100)
     s.run("REPLACE INTO t VALUES (5000, 'A7', 'B8', 'c9')")
     s.app.set_progress_handler(None, 0)
     assert len(steps) < 50

@@ -14,7 +14,7 @@ from tests.capture.sqlite.support import Source, Undecodable, seen
 
 Make = Callable[..., Source]
 MIXED = [*range(7), -1.5, 2.5, float("inf"), 2**63 - 1, "", "a", "A", "ä", "a\0", b"", b"\xff", b"a"]
-TABLES = {
+TABLES: dict[str, tuple[str, list[Any]]] = {
     "rowid alias": ("CREATE TABLE t (k INTEGER PRIMARY KEY, v)", list(range(-20, 20, 3))),
     "text key": ("CREATE TABLE t (k TEXT PRIMARY KEY, v)", [f"key{i}" for i in range(20)]),
     "any key": ("CREATE TABLE t (k PRIMARY KEY, v)", MIXED),

@@ -36,6 +36,7 @@ class Acknowledger:
         self._wanted: dict[str, int] = {}
         self._recorded: dict[str, int] = {}
         self._backlog = False
+        self._closed = False
         self._last_commit = 0.0
         self._last_flush = time.monotonic()
         self._next = 0.0
@@ -75,6 +76,8 @@ class Acknowledger:
         if self.due_in() != 0.0:
             return
         with self._lock:
+            if self._closed:
+                return
             started = time.monotonic()
             quiet = started - self._last_commit >= QUIET
             try:
@@ -121,6 +124,7 @@ class Acknowledger:
     def close(self) -> None:
         """Try once more to write the cursors, then let go of the connection."""
         with self._lock:
+            self._closed = True
             deadline = time.monotonic() + _LAST_TRY
             while any(v > self._recorded.get(c, 0) for c, v in self._wanted.items()):
                 try:

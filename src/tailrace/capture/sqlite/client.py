@@ -14,7 +14,14 @@ from typing import Literal
 from urllib.parse import quote as percent
 
 from tailrace.capture.sqlite.config import SqliteConfig, check_file
-from tailrace.model.errors import ConfigError, NeedsOperator, SetupMissing, TailraceError, Transient
+from tailrace.model.errors import (
+    ConfigError,
+    DataError,
+    NeedsOperator,
+    SetupMissing,
+    TailraceError,
+    Transient,
+)
 
 WAL_REMEDY = "PRAGMA journal_mode=WAL"
 IDENTITY_REMEDY = "point the pipeline at the database its state belongs to, or give it a new state directory"
@@ -85,6 +92,9 @@ def translated(config: SqliteConfig) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        if "UTF-8" in str(error):
+            # Python quotes the text it could not decode.
+            raise DataError(f"{config.path} has a name that is not valid UTF-8") from None
         raise translate(error, config) from error
 
 
