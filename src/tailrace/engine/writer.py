@@ -20,7 +20,7 @@ from tailrace.engine.gate import Closed, Gate
 from tailrace.engine.quarantine import Quarantine
 from tailrace.engine.spec import Feed, Mirror, PipelineSpec
 from tailrace.model.change import ChangeBatch, Op
-from tailrace.model.errors import Transient
+from tailrace.model.errors import NeedsOperator, Transient
 from tailrace.model.net import net
 from tailrace.model.pack import unpack
 from tailrace.runtime.observer import Observer
@@ -63,14 +63,16 @@ class BatchWriter:
 
     def _write(self, frame: DataFrame, number: int) -> None:
         begun = time.monotonic()
-        progress, batches = received(frame.toArrow(), self._spec.name)
+        progress, begun_tables, batches = received(frame.toArrow(), self._spec.name)
         if progress is None:
             return
         rows = sum(len(batch) for batch in batches)
         self._observer.event("batch.started", batch=number, rows=rows)
         for feed in self._spec.feeds:
             self._feed(feed, [batch for batch in batches if feed.wants(batch)], progress)
-        work = [(m, [b for b in batches if b.table.ref == m.table]) for m in self._spec.mirrors]
+        # Until a table's snapshot has begun there is nothing to mirror: it will hold these changes.
+        mirrors = [m for m in self._spec.mirrors if str(m.table) in begun_tables]
+        work = [(m, [b for b in batches if b.table.ref == m.table]) for m in mirrors]
         reports = list(self._pool.map(lambda item: self._mirror(item[0], item[1], progress), work))
         self.batches += 1
         self.rows += rows
@@ -97,6 +99,11 @@ class BatchWriter:
         if self._quarantine is not None:
             batches = [self._quarantine.sift(batch) for batch in batches]
         changes = net(batches)
+        if not changes.reset and not mirror.sink.exists(mirror.target):
+            raise NeedsOperator(
+                f"the mirror {mirror.target} of table {mirror.table} is gone; changes alone cannot bring it back",
+                remedy=f"tailrace snapshot --table {mirror.table.name}, then run again",
+            )
         report = self._patiently(lambda: mirror.sink.apply(mirror.target, changes, progress))
         self._observer.event(
             "mirror.applied",
@@ -123,26 +130,30 @@ class BatchWriter:
                 delay = min(delay * 2, 30.0)
 
 
-def received(table: pa.Table, pipeline: str) -> tuple[Progress | None, list[ChangeBatch]]:
-    """A packed micro-batch: which one it is, and its changes."""
+def received(table: pa.Table, pipeline: str) -> tuple[Progress | None, set[str], list[ChangeBatch]]:
+    """A packed micro-batch: which one it is, the tables whose snapshot has begun by its end, its changes."""
     progress: Progress | None = None
+    begun: set[str] = set()
     batches: list[ChangeBatch] = []
     for kind, payload in zip(table["kind"].to_pylist(), table["payload"], strict=True):
         if kind == "progress":
-            progress = progress or _progress(json.loads(payload.as_buffer().to_pybytes()), pipeline)
+            if progress is None:
+                body = json.loads(payload.as_buffer().to_pybytes())
+                start, end = Offset.from_json(body["start"]), Offset.from_json(body["end"])
+                progress, begun = _progress(start, end, pipeline), set(end.snapshots)
         else:
             batches.append(unpack(payload.as_buffer()))
-    return progress, batches
+    return progress, begun, batches
 
 
-def _progress(body: dict[str, object], pipeline: str) -> Progress:
-    start, end = Offset.from_json(body["start"]), Offset.from_json(body["end"])
+def _progress(start: Offset, end: Offset, pipeline: str) -> Progress:
     moved = {
         table: (cursor.plan, cursor.next)
         for table, cursor in end.snapshots.items()
         if start.snapshots.get(table) != cursor and cursor.of
     }
-    return Progress(pipeline, start.position.version, end.position.version, moved)
+    position = end.position
+    return Progress(pipeline, start.position.version, position.version, moved, position.source)
 
 
 def _without_snapshot(batch: ChangeBatch) -> ChangeBatch:

@@ -37,7 +37,8 @@ from tailrace.model.table import TableSchema
 class Progress:
     """Which micro-batch this is, by where it stands in the source. Equal progress is the same batch again.
 
-    The batch holds the log's changes after `start` up to and including `end`. `snapshots` has an entry for
+    The batch holds the changes of `source`'s log after `start` up to and including `end`; positions of two
+    sources are never compared. `snapshots` has an entry for
     each table that has snapshot rows in the batch, by the text of its `TableRef`: the id of the snapshot's
     plan, and how many of the plan's chunks are done with this batch (index of its last chunk + 1).
     """
@@ -46,6 +47,7 @@ class Progress:
     start: int
     end: int
     snapshots: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ class TableSink(ABC):
 
         Creates it empty where it does not exist. Changes nothing where it does. Idempotent.
         """
+
+    @abstractmethod
+    def exists(self, target: str) -> bool:
+        """Whether the target is there. One that was begun and is gone must not be begun again in part."""
 
     @abstractmethod
     def apply(self, target: str, net: NetChanges, progress: Progress) -> Report:

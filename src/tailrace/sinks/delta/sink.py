@@ -38,6 +38,9 @@ class DeltaSink(TableSink):
         if not delta.refresh():
             delta.create(table)
 
+    def exists(self, target: str) -> bool:
+        return self._target(target).refresh()
+
     def apply(self, target: str, net: NetChanges, progress: Progress) -> Report:
         _check(net.table)
         delta = self._target(target)
@@ -54,9 +57,10 @@ class DeltaSink(TableSink):
 
     def _apply(self, delta: DeltaTarget, target: str, net: NetChanges, progress: Progress) -> Report:
         exists = delta.refresh()
-        log = f"tailrace:{progress.pipeline}:{target}:log"
+        name = f"tailrace:{progress.pipeline}:{progress.source}:{target}"
+        log = f"{name}:log"
         snapshot = progress.snapshots.get(str(net.table.ref))
-        plan = f"tailrace:{progress.pipeline}:{target}:snapshot:{snapshot[0]}" if snapshot else None
+        plan = f"{name}:snapshot:{snapshot[0]}" if snapshot else None
         record = {log: progress.end}
         if snapshot and plan:
             record[plan] = snapshot[1]

@@ -38,5 +38,5 @@ def idempotency_key(progress: Progress, piece: int, body: bytes) -> str:
     cut elsewhere. A receiver that knew pieces by number only would then drop lines it never saw.
     """
     snapshots = sorted((table, plan, chunk) for table, (plan, chunk) in progress.snapshots.items())
-    named = json.dumps([progress.pipeline, progress.start, progress.end, snapshots, piece])
+    named = json.dumps([progress.pipeline, progress.source, progress.start, progress.end, snapshots, piece])
     return hashlib.sha256(named.encode() + b"\n" + hashlib.sha256(body).digest()).hexdigest()[:40]

@@ -37,6 +37,9 @@ class MemoryTableSink(TableSink):
     def ensure(self, target: str, table: TableSchema) -> None:
         self._targets.setdefault(target, _Target(table))
 
+    def exists(self, target: str) -> bool:
+        return target in self._targets
+
     def apply(self, target: str, net: NetChanges, progress: Progress) -> Report:
         self.ensure(target, net.table)
         held = self._targets[target]
