@@ -101,7 +101,7 @@ class BatchWriter:
         changes = net(batches)
         if not changes.reset and not mirror.sink.exists(mirror.target):
             raise NeedsOperator(
-                f"the mirror {mirror.target} of table {mirror.table} is gone; changes alone cannot bring it back",
+                f"the mirror {mirror.target} of {mirror.table} is gone; changes alone cannot bring it back",
                 remedy=f"tailrace snapshot --table {mirror.table.name}, then run again",
             )
         report = self._patiently(lambda: mirror.sink.apply(mirror.target, changes, progress))

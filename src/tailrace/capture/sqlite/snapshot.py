@@ -30,6 +30,7 @@ from tailrace.model.errors import ConfigError, StateUnreadable
 from tailrace.model.table import TableRef, TableSchema, quote
 
 _STEP = 4096
+_MOST_COUNTED = 10_000_000
 _BUILT_IN = ("BINARY", "NOCASE", "RTRIM")
 
 
@@ -44,9 +45,13 @@ def plan(config: SqliteConfig, ref: TableRef, rows_per_chunk: int) -> list[Chunk
         bounds: list[list[Any] | None] = [None]
         while (bound := _walk(connection, shape, terms, bounds[-1], rows_per_chunk)) is not None:
             bounds.append(bound)
+        ends = [*bounds[1:], None]
+        rows = [rows_per_chunk] * len(bounds[1:]) + [
+            _tail(connection, shape, terms, bounds[-1], rows_per_chunk)
+        ]
         chunks = [
-            Chunk(ref, index, {"after": after, "upto": upto}, rows_per_chunk)
-            for index, (after, upto) in enumerate(zip(bounds, [*bounds[1:], None], strict=True))
+            Chunk(ref, index, {"after": after, "upto": upto}, size)
+            for index, (after, upto, size) in enumerate(zip(bounds, ends, rows, strict=True))
         ]
         if _nullable_key(shape):
             chunks.append(Chunk(ref, len(chunks), {"null": True}, 0))
@@ -57,6 +62,17 @@ def count(connection: sqlite3.Connection, ref: TableRef) -> int:
     """How many rows the table has."""
     name = quote(_shape(connection, ref).name)
     return int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0])
+
+
+def _tail(
+    connection: sqlite3.Connection, shape: Shape, terms: Sequence[Term], after: list[Any] | None, rows: int
+) -> int:
+    """How many rows follow `after`, counted up to `rows`; a chunk without a bound is not worth a count."""
+    if rows > _MOST_COUNTED:
+        return 0
+    where, parameters = _range(shape, terms, after, None)
+    inner = f"SELECT 1 FROM {quote(shape.name)} WHERE {where} LIMIT ?"
+    return int(connection.execute(f"SELECT count(*) FROM ({inner})", (*parameters, rows)).fetchone()[0])
 
 
 def _walk(
