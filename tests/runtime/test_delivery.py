@@ -152,6 +152,27 @@ def test_a_large_transaction_comes_in_parts_that_are_acknowledged_together(bench
     runtime.stop()
 
 
+def test_a_prefix_that_ends_between_two_parts_does_not_move_the_position(bench: Bench) -> None:
+    runtime = bench.started(max_rows=2)
+    bench.source.commit(*(Event(Op.INSERT, bench.items, None, row(number)) for number in range(6)), parts=3)
+    delivery = runtime.poll()
+    while delivery is not None and not delivery.complete:
+        delivery = runtime.poll()
+    assert delivery is not None
+    rest = runtime.acknowledge(delivery.token, 2)
+    assert rest is not None
+    assert (bench.stored().position.version, bench.stored().committed, bench.source.cursors["test"]) == (
+        0,
+        0,
+        0,
+    )
+    assert runtime.unconfirmed == 4
+    runtime.force_stop()
+    runtime = bench.started()
+    assert drain(runtime) == [("c", number) for number in range(6)]
+    runtime.stop()
+
+
 def test_parts_beyond_the_budget_leave_memory_and_come_back_whole(bench: Bench) -> None:
     runtime = bench.started(max_rows=10, max_bytes=4_000)
     events = [Event(Op.INSERT, bench.items, None, row(number, "x" * 100)) for number in range(200)]

@@ -145,6 +145,16 @@ def test_a_busy_log_does_not_starve_the_snapshot(bench: Bench) -> None:
     runtime.force_stop()
 
 
+def test_no_chunk_stands_between_the_parts_of_a_transaction(bench: Bench) -> None:
+    bench.source.insert(bench.items, *(row(n) for n in range(4)))
+    runtime = bench.started(mode="snapshot_then_changes", rows_per_chunk=2, max_rows=2)
+    bench.source.commit(*(Event(Op.INSERT, bench.items, None, row(10 + n)) for n in range(8)), parts=4)
+    found = drain(runtime)
+    assert found[:8] == [("c", 10 + n) for n in range(8)]
+    assert found[8:12] == [("s", None), ("r", 0), ("r", 1), ("r", 2)]
+    runtime.stop()
+
+
 def test_a_chunk_larger_than_a_delivery_comes_in_parts_confirmed_together(bench: Bench) -> None:
     bench.source.insert(bench.items, *(row(n) for n in range(7)))
     runtime = bench.started(mode="snapshot", rows_per_chunk=100, max_rows=3)

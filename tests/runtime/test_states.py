@@ -11,6 +11,7 @@ import pytest
 from tailrace.capture.scripted import Faults, ScriptedCapture
 from tailrace.model.change import Part
 from tailrace.model.errors import StateOwned, StateUnreadable, Transient, UsageError
+from tailrace.runtime.checkpoint import Checkpoint, CheckpointStore
 from tailrace.runtime.delivery import Counters
 from tailrace.runtime.runtime import Runtime
 from tests.runtime.support import Bench, drain, row, rows_of
@@ -191,14 +192,27 @@ def test_a_failed_start_may_be_repeated(bench: Bench) -> None:
     runtime.stop()
 
 
+class _FullDisk(CheckpointStore):
+    full = True
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        if self.full:
+            raise Transient("no space left")
+        super().save(checkpoint)
+
+
 def test_a_start_whose_save_fails_takes_its_cursor_back(bench: Bench) -> None:
-    runtime = bench.runtime()
-    bench.checkpoint_file.mkdir(parents=True)
-    with pytest.raises((Transient, StateUnreadable)):
+    store = _FullDisk(str(bench.path), "test")
+    runtime = bench.runtime(store=store)
+    with pytest.raises(Transient):
         runtime.start()
-    assert runtime.state == "idle"
-    assert bench.source.cursors == {}
-    bench.checkpoint_file.rmdir()
+    assert (runtime.state, bench.source.cursors) == ("idle", {})
+    assert bench.observer.count("runtime.start.save") == 1
+    bench.source.cursors["test"] = 0
+    with pytest.raises(Transient):
+        runtime.start()
+    assert bench.source.cursors == {"test": 0}, "a cursor that was there before stays"
+    store.full = False
     runtime.start()
     runtime.stop()
 
