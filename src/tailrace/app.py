@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,6 +51,7 @@ LATER = {
     "mssql": "SQL Server",
 }
 RELEASE_SECONDS = 10.0
+_MASTER = re.compile(r"local|local\[(\d+|\*)(,\s*\d+)?\]|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
 
 
 def capture_for(
@@ -250,6 +252,10 @@ def _judge(config: Config, capture: Capture, refs: Sequence[TableRef]) -> list[F
         if finding.code in ("not_set_up", "drift") and _sets_up(config):
             finding = replace(finding, severity="info", remedy="nothing to do: `tailrace run` sets it up")  # noqa: PLW2901
         findings.append(finding)
+    if not _MASTER.fullmatch(config.spark.master):
+        message = f"`{config.spark.master}` is not a master of Spark"
+        remedy = "local[2], spark://host:7077, yarn or k8s://https://host:443 in [spark]"
+        findings.append(Finding("error", "spark_master", message, remedy=remedy))
     if (fault := _unwritable(config.state.directory)) is not None:
         remedy = "correct `directory` of [state] in the file, or give this user the right to write there"
         findings.append(Finding("error", "state_unwritable", fault, remedy=remedy))
@@ -313,7 +319,7 @@ def tables_of(url: str) -> list[tuple[TableRef, bool]]:
 
 def setup(config: Config) -> list[str]:
     """Install capture for the configuration's tables; a sentence for each thing done."""
-    _refuse_while_running(config)
+    refuse_while_running(config)
     with opened(config) as capture:
         refs = _captured(config, capture)
         _refuse([f for f in capture.coverage(refs) if f.code not in ("not_set_up", "drift")])
@@ -322,7 +328,7 @@ def setup(config: Config) -> list[str]:
 
 def teardown(config: Config, tables: Sequence[str] = ()) -> list[str]:
     """Remove capture of some tables, or of everything. The state directory is left as it is."""
-    _refuse_while_running(config)
+    refuse_while_running(config)
     with opened(config) as capture:
         return capture.teardown(capture.resolve(tables) if tables else None)
 
@@ -373,14 +379,18 @@ def status(config: Config) -> Status:
         )
 
 
-def _refuse_while_running(config: Config) -> None:
+def refuse_while_running(config: Config, *, patience: float = 0.0) -> None:
+    """StateOwned where a process runs this pipeline and goes on doing so for `patience` seconds."""
     from tailrace.engine.status import living_owner
 
-    owner = living_owner(str(config.state.directory))
-    if owner is not None:
-        raise StateOwned(
-            f"the pipeline is running: {owner}", remedy="stop it first (SIGTERM or Ctrl-C finishes its batch)"
-        )
+    deadline = time.monotonic() + patience
+    while (owner := living_owner(str(config.state.directory))) is not None:
+        if time.monotonic() >= deadline:
+            raise StateOwned(
+                f"the pipeline is running: {owner}",
+                remedy="stop it first (SIGTERM or Ctrl-C finishes its batch)",
+            )
+        time.sleep(0.1)
 
 
 def open_spark(config: Config) -> SparkSession:
@@ -397,10 +407,16 @@ def open_spark(config: Config) -> SparkSession:
     try:
         spark = open_session(config.name, master=config.spark.master, settings=config.spark.settings, log=log)
     except Exception as error:
-        lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        raise TailraceError(f"Spark did not start: {lines[0][:300]}", remedy=f"Spark's log: {log}") from error
+        raise TailraceError(f"Spark did not start: {_reason(error)}", remedy=f"Spark's log: {log}") from error
     spark.dataSource.register(TailraceSource)
     return spark
+
+
+def _reason(error: Exception) -> str:
+    """The telling line of an error that came through the bridge to Java, which puts it behind a colon."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    told = next((line[2:] for line in lines if line.startswith(": ")), lines[0])
+    return told.rpartition("Exception: ")[2][:300]
 
 
 def release(config: Config) -> Callable[[Offset], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sqlite3
@@ -9,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "tailrace.cli"]
@@ -74,6 +77,16 @@ def schema_of(path: Path) -> list[tuple[str, str]]:
         return sorted(connection.execute("SELECT type, name FROM sqlite_schema"))
     finally:
         connection.close()
+
+
+def processes_naming(path: Path) -> list[psutil.Process]:
+    """The running processes whose command line has this path in it."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if str(path) in " ".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
 MIRRORS = """

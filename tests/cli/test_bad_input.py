@@ -88,6 +88,12 @@ def test_a_state_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> Non
     assert "occupied is not a directory" in refused(tmp_path, "run")
 
 
+def test_a_master_that_spark_does_not_know_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    make_shop(tmp_path / "shop.db")
+    write(tmp_path, MIRRORS + '\n[spark]\nmaster = "local[two]"\n')
+    assert "local[two]" in refused(tmp_path, "run")
+
+
 def test_a_wrong_option_is_refused_and_points_to_the_help(tmp_path: Path) -> None:
     make_shop(tmp_path / "shop.db")
     write(tmp_path)

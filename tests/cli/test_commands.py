@@ -175,7 +175,7 @@ def test_a_traceback_is_shown_only_with_debug(shop: Path) -> None:
     assert "Traceback" in tailrace(shop, "--debug", "setup").stderr
 
 
-def test_setup_is_refused_while_the_pipeline_runs(shop: Path) -> None:
+def test_setup_and_a_second_run_are_refused_while_the_pipeline_runs(shop: Path) -> None:
     from pyarrow.fs import LocalFileSystem
 
     from tailrace.changelog.owner import Ownership
@@ -183,7 +183,7 @@ def test_setup_is_refused_while_the_pipeline_runs(shop: Path) -> None:
     (shop / ".tailrace").mkdir()
     owner = Ownership.acquire(LocalFileSystem(), str(shop / ".tailrace" / "changelog"), "another")
     try:
-        for command in (["setup"], ["teardown", "--yes"]):
+        for command in (["setup"], ["teardown", "--yes"], ["run"]):
             refused = tailrace(shop, *command)
             assert refused.returncode == 3
             assert str(os.getpid()) in refused.stderr

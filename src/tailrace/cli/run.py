@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tailrace.runtime.observer import Observer
 
 ABORTED = 130
+PATIENCE = 5.0
 
 
 def command(
@@ -55,6 +56,8 @@ def command(
 
     loaded = load(context, config)
     spec = app.pipeline_spec(loaded)
+    # A predecessor may be on its last batch; whoever stays is named before Spark is started in vain.
+    app.refuse_while_running(loaded, patience=PATIENCE)
     screen = Screen()
     watch = Watch()
     lines = LogLines(screen.stream, form=log_format, level=log_level)
