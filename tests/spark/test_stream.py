@@ -59,7 +59,8 @@ def test_changes_arrive_while_the_query_runs_and_idle_acknowledges(
         # No further batch comes, so Spark calls no commit: the acknowledgement is from the next poll.
         wait_until(lambda: capture.consumers()[0].acknowledged == head, timeout=30)
         progress = wait_until(
-            lambda: (p := running.lastProgress) and json.loads(p.json)["sources"][0]["latestOffset"]["lag"], timeout=30
+            lambda: (p := running.lastProgress) and json.loads(p.json)["sources"][0]["latestOffset"]["lag"],
+            timeout=30,
         )
         assert progress["changes"] == 0
     finally:
@@ -89,7 +90,9 @@ def test_limits_cut_batches_between_transactions_and_never_inside(
     assert all(len(numbers) == 1 for numbers in by_position.values())
 
 
-def test_the_typed_view_has_spark_types_and_change_types(spark: SparkSession, shop: Shop, tmp_path: Path) -> None:
+def test_the_typed_view_has_spark_types_and_change_types(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
     query = Query(spark, tmp_path, shop.url, view="table", startingOffsets="latest")
     query.once()
     shop.insert(1, 2)
@@ -113,11 +116,14 @@ def test_the_net_view_has_one_row_a_key(spark: SparkSession, shop: Shop, tmp_pat
     query = Query(spark, tmp_path, shop.url, view="net")
     first = query.once()
     assert sorted(row["id"] for row in first if row["_change_type"] == "upsert") == list(range(10))
-    shop.run("UPDATE orders SET city = 'A'", "UPDATE orders SET city = 'B'", "DELETE FROM orders WHERE id = 3")
+    shop.run(
+        "UPDATE orders SET city = 'A'", "UPDATE orders SET city = 'B'", "DELETE FROM orders WHERE id = 3"
+    )
     shop.run("UPDATE orders SET id = 77 WHERE id = 4")
     second = query.once()
     assert sorted((row["id"], row["_change_type"], row["city"]) for row in second) == sorted(
-        [(i, "upsert", "B") for i in (0, 1, 2, 5, 6, 7, 8, 9, 77)] + [(3, "delete", None), (4, "delete", None)]
+        [(i, "upsert", "B") for i in (0, 1, 2, 5, 6, 7, 8, 9, 77)]
+        + [(3, "delete", None), (4, "delete", None)]
     )
 
 

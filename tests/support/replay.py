@@ -10,7 +10,9 @@ from typing import Any
 def replay(rows: Iterable[Mapping[str, Any]], table: str = "orders") -> dict[str, dict[str, Any]]:
     """Rows by key after all changes, in (position, seq) order."""
     state: dict[str, dict[str, Any]] = {}
-    ordered = sorted((row for row in rows if row["table"] == table), key=lambda row: (row["position"], row["seq"]))
+    ordered = sorted(
+        (row for row in rows if row["table"] == table), key=lambda row: (row["position"], row["seq"])
+    )
     for row in ordered:
         if row["op"] in ("s", "t"):
             state.clear()
@@ -26,4 +28,6 @@ def replay(rows: Iterable[Mapping[str, Any]], table: str = "orders") -> dict[str
 def _key(image: str, like: str) -> str:
     """The key of an image, in the shape of another key."""
     values = json.loads(image)
-    return json.dumps({name: values[name] for name in json.loads(like)}, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(
+        {name: values[name] for name in json.loads(like)}, separators=(",", ":"), ensure_ascii=False
+    )

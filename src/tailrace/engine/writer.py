@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.changelog.filesystem import open_filesystem
 from tailrace.engine.gate import Closed, Gate
 from tailrace.engine.quarantine import Quarantine
 from tailrace.engine.spec import Feed, Mirror, PipelineSpec
@@ -26,6 +27,7 @@ from tailrace.model.pack import unpack
 from tailrace.runtime.observer import Observer
 from tailrace.sinks.contract import Progress, Report
 from tailrace.spark.offsets import Offset
+from tailrace.spark.plans import PlanStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -100,6 +102,8 @@ class BatchWriter:
             batches = [self._quarantine.sift(batch) for batch in batches]
         changes = net(batches)
         if not changes.reset and not mirror.sink.exists(mirror.target):
+            if self._requested(mirror):
+                return Report(skipped=True)
             raise NeedsOperator(
                 f"the mirror {mirror.target} of {mirror.table} is gone; changes alone cannot bring it back",
                 remedy=f"tailrace snapshot --table {mirror.table.name}, then run again",
@@ -114,6 +118,11 @@ class BatchWriter:
             skipped=report.skipped,
         )
         return report
+
+    def _requested(self, mirror: Mirror) -> bool:
+        """Whether a fresh snapshot of the table was asked for: it will hold what this batch has."""
+        store = PlanStore(*open_filesystem(self._spec.options["stateDir"]))
+        return mirror.table in store.requests().values()
 
     def _patiently(self, write: Callable[[], Report]) -> Report:
         """Retry passing faults with backoff and full jitter; a stop ends the waiting."""

@@ -7,6 +7,7 @@ for sessions of others.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -74,9 +75,18 @@ def open_session(
         merged["spark.driver.extraJavaOptions"] = (
             f"{merged.get('spark.driver.extraJavaOptions', '')} {java}".strip()
         )
+        _hush()
         with _stderr_into(log):
             return _start(name, master, merged)
     return _start(name, master, merged)
+
+
+def _hush() -> None:
+    """Py4J logs every exception that a batch function raises, which its caller reports anyway."""
+    logger = logging.getLogger("py4j")
+    logger.propagate = False
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
 
 
 def _start(name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
