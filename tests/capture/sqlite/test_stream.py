@@ -176,7 +176,9 @@ def test_an_idle_stream_writes_what_was_acknowledged_while_the_source_was_busy(s
     fill(s, "t", 0, 5)
     part = next(live)
     assert isinstance(part, Part)
+    s.run("BEGIN IMMEDIATE")
     assert s.capture.acknowledge(part.position, consumer=CONSUMER) < part.position
+    s.run("COMMIT")
     wait_until(lambda: next(live) is None and s.capture.consumers()[0].acknowledged == part.position.version)
 
 

@@ -24,6 +24,7 @@ _POLL = 0.005
 class SqliteCapture(Capture):
     """Changes of a SQLite database, by triggers that write a log in the same file."""
 
+    kind = "sqlite"
     capabilities = Capabilities(
         before_images=True,
         transactions=True,

@@ -73,11 +73,6 @@ class Shape:
         return None if self.key else self.locator[0]
 
     @property
-    def row_id_key(self) -> bool:
-        """Is the rowid what rows are found by?"""
-        return not self.without_rowid
-
-    @property
     def image(self) -> tuple[str, ...]:
         """The names of an image's columns, in order."""
         names = tuple(column.name for column in self.columns)

@@ -45,8 +45,6 @@ _SEQ = f"(SELECT seq FROM {META} WHERE id = 1)"
 class TableSql:
     """The statements that install capture of one table, in order, and the triggers by name."""
 
-    log: str
-    shadow: str
     tables: tuple[str, ...]
     triggers: dict[str, str]
 
@@ -73,8 +71,6 @@ def build(shape: Shape, table_id: int) -> TableSql:
     builder = _Builder(shape, table_id)
     # SQLite fires the newest trigger first; ours of one event do not depend on their order.
     return TableSql(
-        builder.log,
-        builder.shadow,
         (
             f"CREATE TABLE {builder.log} (seq INTEGER PRIMARY KEY, op, ts, {builder.cells})",
             f"CREATE TABLE {builder.shadow} (n INTEGER PRIMARY KEY, {builder.keys}, {builder.cells})",
@@ -121,45 +117,47 @@ class _Builder:
 
     def _after_insert(self) -> list[str]:
         return [
-            *self._gone(),
             self._count(1),
+            *self._gone(1),
             f"INSERT INTO {self.log} SELECT {_SEQ}, 'c', {_NOW}, {self._image('s')} "
             f"FROM {self.table} AS s WHERE {self._located('s', 'NEW')}",
         ]
 
     def _after_update(self) -> list[str]:
         found = f"EXISTS (SELECT 1 FROM {self.table} AS s WHERE {self._located('s', 'NEW')})"
-        body = [
+        moved = f"NOT ({self._located('OLD', 'NEW')})"
+        return [
             *([self._forget("OLD")] if self.shape.unique else []),
-            *self._gone(),
-            self._count(2),
-            f"INSERT INTO {self.log} SELECT {_SEQ} - 1, CASE WHEN {found} THEN 'b' ELSE 'd' END, {_NOW}, "
+            self._count(3),
+            *self._gone(3),
+            f"INSERT INTO {self.log} SELECT {_SEQ} - 2, CASE WHEN {found} THEN 'b' ELSE 'd' END, {_NOW}, "
             f"{self._image('OLD')}",
-            f"INSERT INTO {self.log} SELECT {_SEQ}, 'u', {_NOW}, {self._image('s')} "
+            f"INSERT INTO {self.log} SELECT {_SEQ} - 1, 'u', {_NOW}, {self._image('s')} "
             f"FROM {self.table} AS s WHERE {self._located('s', 'NEW')}",
+            self._again(f"{moved} AND "),
         ]
-        moved = " OR ".join(f"OLD.{quote(name)} IS NOT NEW.{quote(name)}" for name in self.shape.locator)
-        return [*body, *self._again(f"({moved}) AND NOT ({self._located('OLD', 'NEW')}) AND ")]
 
     def _after_delete(self) -> list[str]:
         return [
             *([self._forget("OLD")] if self.shape.unique else []),
-            self._count(1),
-            f"INSERT INTO {self.log} SELECT {_SEQ}, 'd', {_NOW}, {self._image('OLD')}",
-            *self._again(""),
+            f"UPDATE {META} SET seq = seq + 2 WHERE id = 1",
+            f"INSERT INTO {self.log} SELECT {_SEQ} - 1, 'd', {_NOW}, {self._image('OLD')}",
+            self._again(""),
         ]
 
-    def _again(self, condition: str) -> list[str]:
+    def _again(self, condition: str) -> str:
         """Log the row that an application's trigger put where the old row was."""
-        there = f"{condition}{self._located('s', 'OLD')}"
-        return [
-            f"INSERT INTO {self.log} SELECT {_SEQ} + 1, 'c', {_NOW}, {self._image('s')} "
-            f"FROM {self.table} AS s WHERE {there}",
-            f"UPDATE {META} SET seq = seq + 1 WHERE id = 1 AND EXISTS "
-            f"(SELECT 1 FROM {self.table} AS s WHERE {there})",
-        ]
+        return (
+            f"INSERT INTO {self.log} SELECT {_SEQ}, 'c', {_NOW}, {self._image('s')} "
+            f"FROM {self.table} AS s WHERE {condition}{self._located('s', 'OLD')}"
+        )
 
-    def _gone(self) -> list[str]:
+    def _count(self, own: int) -> str:
+        """Take numbers: some for the change, and before them one for each stored row. Gaps are harmless."""
+        stored = f" + (SELECT count(*) FROM {self.shadow})" if self.shape.unique else ""
+        return f"UPDATE {META} SET seq = seq + {own}{stored} WHERE id = 1"
+
+    def _gone(self, own: int) -> list[str]:
         """Log the stored rows that the statement displaced, then forget them and all but the newest few."""
         if not self.shape.unique:
             return []
@@ -172,13 +170,11 @@ class _Builder:
         # DELETE inside a trigger takes no alias.
         deleted = gone.replace("h.k", f"{self.shadow}.k")
         cells = ", ".join(f"h.c{i}" for i in range(len(self.shape.image)))
-        rank = f"(SELECT count(*) FROM {self.shadow} AS o WHERE o.n <= h.n)"
+        later = f"(SELECT count(*) FROM {self.shadow} AS o WHERE o.n > h.n)"
         newest = f"(SELECT max(n) FROM {self.shadow})"
         return [
-            f"INSERT INTO {self.log} SELECT {_SEQ} + {rank}, 'd', {_NOW}, {cells} "
-            f"FROM {self.shadow} AS h WHERE {gone} ORDER BY h.n",
-            f"UPDATE {META} SET seq = seq + (SELECT count(*) FROM {self.shadow}) WHERE id = 1 "
-            f"AND EXISTS (SELECT 1 FROM {self.shadow} AS h WHERE {gone})",
+            f"INSERT INTO {self.log} SELECT {_SEQ} - {own} - {later}, 'd', {_NOW}, {cells} "
+            f"FROM {self.shadow} AS h WHERE {gone}",
             f"DELETE FROM {self.shadow} WHERE n <= {newest} - {self.bound} OR {deleted}",
         ]
 
@@ -251,6 +247,3 @@ class _Builder:
 
     def _image(self, row: str) -> str:
         return quoted(self.shape.image, f"{row}.")
-
-    def _count(self, by: int) -> str:
-        return f"UPDATE {META} SET seq = seq + {by} WHERE id = 1"
