@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -106,3 +108,17 @@ def test_an_open_transaction_is_not_seen_and_a_group_holds_whole_ones(source: Ma
     assert part.complete
     assert part.rows == 3
     assert set(part.batches[0].data.column("position").to_pylist()) == {part.position.version}
+
+
+def test_a_connection_that_attached_the_database_or_distrusts_schemas_is_captured_too(
+    source: Make, tmp_path: Path
+) -> None:
+    s = source(T).install()
+    with closing(sqlite3.connect(tmp_path / "other.db", isolation_level=None)) as other:
+        other.execute("PRAGMA trusted_schema=OFF")
+        other.execute("ATTACH ? AS shop", (str(s.path),))
+        other.execute("CREATE TABLE t (id)")
+        other.execute("CREATE TABLE _tailrace_meta (id, seq)")
+        other.execute("INSERT INTO shop.t VALUES (1, 'a', 0)")
+        other.execute("REPLACE INTO shop.t VALUES (2, 'a', 0)")
+    assert [op for op, _, _ in s.ops()] == ["c", "d", "c"]

@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tailrace.capture.sqlite import SqliteCapture, SqliteConfig
@@ -91,15 +92,19 @@ def test_a_transaction_of_300_000_rows_is_delivered_in_bounded_memory(source: Ma
     fill(s, "t", 0, 300_000, size=40)
     rows = 0
     assert s.position is not None
+    arrow = 0
+    before = pa.total_allocated_bytes()
     tracemalloc.start()
     for part in s.capture.live(s.position, s.tables, consumer=CONSUMER, wait=0.01):
         if part is None:
             break
         rows += part.rows
+        arrow = max(arrow, pa.total_allocated_bytes() - before)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert rows == 300_000
     assert peak < 10_000_000
+    assert arrow < 10_000_000
 
 
 def test_large_rows_make_slices_short(source: Make) -> None:
