@@ -81,6 +81,7 @@ class Consumer:
 class Capture(ABC):
     """See the module's text for threads. Errors are of `tailrace.model.errors`, with the remedy."""
 
+    kind: str
     capabilities: Capabilities
 
     @abstractmethod

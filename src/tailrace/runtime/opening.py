@@ -139,7 +139,7 @@ class Opening:
         unread = {ref for ref, cursor in beginning.cursors.items() if not cursor.complete}
         settled = {str(ref): generation for ref, generation in generations.items() if ref not in unread}
         if loaded is None:
-            kind = getattr(self.capture, "kind", "sqlite")
+            kind = self.capture.kind
             acknowledged = at.version if self.streams else 0
             made = Checkpoint(
                 kind, at, order, beginning.cursors, generations=settled, acknowledged=acknowledged
