@@ -51,6 +51,7 @@ LATER = {
     "mssql": "SQL Server",
 }
 RELEASE_SECONDS = 10.0
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _MASTER = re.compile(r"local|local\[(\d+|\*)(,\s*\d+)?\]|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
 
 
@@ -256,10 +257,19 @@ def _judge(config: Config, capture: Capture, refs: Sequence[TableRef]) -> list[F
         message = f"`{config.spark.master}` is not a master of Spark"
         remedy = "local[2], spark://host:7077, yarn or k8s://https://host:443 in [spark]"
         findings.append(Finding("error", "spark_master", message, remedy=remedy))
-    if (fault := _unwritable(config.state.directory)) is not None:
-        remedy = "correct `directory` of [state] in the file, or give this user the right to write there"
-        findings.append(Finding("error", "state_unwritable", fault, remedy=remedy))
+    for what, directory in _directories(config):
+        if (fault := _unwritable(directory, what)) is not None:
+            remedy = "choose another directory in the file, or give this user the right to write there"
+            findings.append(Finding("error", "unwritable", fault, remedy=remedy))
     return findings
+
+
+def _directories(config: Config) -> Iterator[tuple[str, Path]]:
+    """The local directories that a run writes to."""
+    yield "the state", config.state.directory
+    for name, sink in config.sinks.items():
+        if sink.type == "delta" and not _URI.match(sink.path):
+            yield f"sink {name}", Path(sink.path)
 
 
 def _sets_up(config: Config) -> bool:
@@ -267,14 +277,14 @@ def _sets_up(config: Config) -> bool:
     return config.source.setup == "auto" and not Path(checkpoint_of(config), "offsets").exists()
 
 
-def _unwritable(directory: Path) -> str | None:
+def _unwritable(directory: Path, what: str) -> str | None:
     there = directory
     while not there.exists() and there != there.parent:
         there = there.parent
     if not there.is_dir():
-        return f"{there} is not a directory, so the state cannot be kept in {directory}"
+        return f"{there} is not a directory, so {what} cannot be kept in {directory}"
     if not os.access(there, os.W_OK | os.X_OK):
-        return f"{there} cannot be written, so the state cannot be kept in {directory}"
+        return f"{there} cannot be written, so {what} cannot be kept in {directory}"
     return None
 
 
@@ -347,7 +357,7 @@ def request_snapshots(config: Config, tables: Sequence[str]) -> dict[str, str]:
                 f"the table {ref.name} is not one of this pipeline's",
                 remedy="add it to the file by a [[table]] or [[feed]]; a new table is snapshotted by itself",
             )
-    if (fault := _unwritable(config.state.directory)) is not None:
+    if (fault := _unwritable(config.state.directory, "the state")) is not None:
         raise ConfigError(fault, remedy="correct `directory` of [state] in the file")
     fs, root = open_filesystem(str(config.state.directory))
     make_directory(fs, root)

@@ -88,6 +88,13 @@ def test_a_state_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> Non
     assert "occupied is not a directory" in refused(tmp_path, "run")
 
 
+def test_a_sink_whose_directory_is_a_file_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    make_shop(tmp_path / "shop.db")
+    (tmp_path / "lake").write_text("a file")
+    write(tmp_path)
+    assert "lake is not a directory" in refused(tmp_path, "run")
+
+
 def test_a_master_that_spark_does_not_know_is_refused_before_spark_starts(tmp_path: Path) -> None:
     make_shop(tmp_path / "shop.db")
     write(tmp_path, MIRRORS + '\n[spark]\nmaster = "local[two]"\n')

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from tailrace.model.table import TableRef
+if TYPE_CHECKING:
+    from tailrace.model.table import TableRef
 
 _HEAD = """\
 # A Tailrace pipeline. Check it with `tailrace check`, run it with `tailrace run`.
