@@ -38,7 +38,7 @@ class Collected(FeedSink):
     """A feed that keeps what it gets, and does first whatever a test wants."""
 
     def __init__(self) -> None:
-        self.ops: list[tuple[str, int]] = []
+        self.ops: list[tuple[str, int | None]] = []
         self.calls = 0
         self.before: Callable[[], None] = lambda: None
 

@@ -92,8 +92,16 @@ class BatchWriter:
     def _feed(self, feed: Feed, batches: Sequence[ChangeBatch], progress: Progress) -> None:
         if not feed.snapshot:
             batches = [kept for batch in batches if len(kept := _without_snapshot(batch))]
-        if batches:
-            self._patiently(lambda: feed.sink.write(batches, progress))
+        if not batches:
+            return
+
+        def send() -> Report:
+            report = feed.sink.write(batches, progress)
+            # Only then are the changes with the receiver, and Spark may commit the batch.
+            feed.sink.flush()
+            return report
+
+        self._patiently(send)
 
     def _mirror(self, mirror: Mirror, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
         if not batches:

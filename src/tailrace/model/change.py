@@ -2,20 +2,27 @@
 
 A `ChangeBatch` is one Arrow record batch of changes of one table:
 
-| column         | type               | meaning                                                          |
-| -------------- | ------------------ | ---------------------------------------------------------------- |
-| `op`           | string             | `c` insert, `u` update, `d` delete, `r` snapshot row, `t` truncate, `s` snapshot begins |
-| `position`     | int64              | version of the commit's `Position`; equal for a whole transaction |
-| `seq`          | int64              | order within the position; (position, seq) is the total order      |
-| `xid`          | string, nullable   | the source's transaction id, where it has one                     |
-| `ts`           | timestamp[us, UTC] | when the source wrote the change, as far as it tells              |
-| `before`       | struct, nullable   | the row before: u and d                                           |
-| `after`        | struct, nullable   | the row after: c, u and r                                         |
-| `before_absent`, `after_absent` | list<string>, optional columns | columns the image does not have at all. Their struct field is null, and means nothing |
-| `before_exact`, `after_exact`   | struct of strings, optional columns | values that do not fit their column's type, tagged (below) |
+| column     | type               | meaning                                                              |
+| ---------- | ------------------ | -------------------------------------------------------------------- |
+| `op`       | string             | `c` insert, `u` update, `d` delete, `r` snapshot row, `t` truncate,  |
+|            |                    | `s` a snapshot begins                                                |
+| `position` | int64              | version of the commit's `Position`; equal for a whole transaction    |
+| `seq`      | int64              | order within the position; (position, seq) is the total order        |
+| `xid`      | string, nullable   | the source's transaction id, where it has one                        |
+| `ts`       | timestamp[us, UTC] | when the source wrote the change, as far as it tells                 |
+| `before`   | struct, nullable   | the row before: u and d                                              |
+| `after`    | struct, nullable   | the row after: c, u and r                                            |
+
+and, only where some row of the batch needs them,
+
+| column                          | type              | meaning                                            |
+| ------------------------------- | ----------------- | -------------------------------------------------- |
+| `before_absent`, `after_absent` | list<string>      | columns the image does not have at all; their      |
+|                                 |                   | struct field is null, and means nothing            |
+| `before_exact`, `after_exact`   | struct of strings | values that do not fit their column's type, tagged |
 
 Absent is not NULL: a name in `*_absent` says that the log did not carry the column; a null struct field
-without it is SQL's NULL. The optional columns are there only when some row of the batch needs them.
+without it is SQL's NULL.
 
 Exact values: a source may hold a value its declared type cannot (SQLite: text in an INTEGER column). The
 struct field is then null and `*_exact` holds a tagged text for that column: `i:` integer digits, `r:` a real

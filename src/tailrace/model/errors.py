@@ -156,7 +156,12 @@ _MARK = "tailrace-error:"
 
 def to_line(error: TailraceError) -> str:
     """One line that `find` recognises in any text, for errors that cross a process as text."""
-    body = {"type": type(error).__name__, "message": error.message, "remedy": error.remedy, "place": error.place}
+    body = {
+        "type": type(error).__name__,
+        "message": error.message,
+        "remedy": error.remedy,
+        "place": error.place,
+    }
     return _MARK + json.dumps(body, ensure_ascii=True)
 
 

@@ -29,7 +29,7 @@ class Position:
         if self.source != other.source:
             raise IdentityMismatch(
                 f"a position of source {other.source} was compared with one of source {self.source}",
-                remedy="point the pipeline at the source its state belongs to, or give it a new state directory",
+                remedy="point the pipeline at the source its state belongs to, or begin with new state",
             )
         return other.version
 

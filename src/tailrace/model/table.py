@@ -22,8 +22,10 @@ class TableRef:
     name: str
 
     def __str__(self) -> str:
-        """`schema.name`; a part with a dot or a quote in it stands in double quotes, so two never read alike."""
-        return ".".join(quote(part) if "." in part or '"' in part else part for part in (self.schema, self.name))
+        """`schema.name`; a part with a dot or quote in it is quoted, so that two never read alike."""
+        return ".".join(
+            quote(part) if "." in part or '"' in part else part for part in (self.schema, self.name)
+        )
 
 
 def quote(identifier: str) -> str:
@@ -135,7 +137,9 @@ class TableSchema:
         try:
             return cls(
                 TableRef(body["schema"], body["name"]),
-                tuple(Column(n, ColumnType(t), native, nul, gen) for n, t, native, nul, gen in body["columns"]),
+                tuple(
+                    Column(n, ColumnType(t), native, nul, gen) for n, t, native, nul, gen in body["columns"]
+                ),
                 tuple(body["key"]),
                 body["row_id"],
                 body["generation"],

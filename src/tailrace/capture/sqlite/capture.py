@@ -177,11 +177,6 @@ class SqliteCapture(Capture):
     ) -> Iterator[ChangeBatch]:
         return snapshot.read(self._config, table, chunk, position=position, seq=seq, columns=columns)
 
-    def count(self, ref: TableRef) -> int:
-        """How many rows the table has now."""
-        with reading(self._config) as connection:
-            return snapshot.count(connection, ref)
-
     def lag(self, position: Position) -> Lag:
         self._expect(position)
         with reading(self._config) as connection:

@@ -58,12 +58,6 @@ def plan(config: SqliteConfig, ref: TableRef, rows_per_chunk: int) -> list[Chunk
     return chunks
 
 
-def count(connection: sqlite3.Connection, ref: TableRef) -> int:
-    """How many rows the table has."""
-    name = quote(_shape(connection, ref).name)
-    return int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0])
-
-
 def _tail(
     connection: sqlite3.Connection, shape: Shape, terms: Sequence[Term], after: list[Any] | None, rows: int
 ) -> int:
