@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sqlite3
@@ -12,12 +13,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from rich.console import Console
+from rich.spinner import Spinner
 
 from tailrace.config import load_config
 from tailrace.demo import place, shop
 from tailrace.demo.compare import compare
-from tailrace.demo.show import end, seconds_from, traffic
+from tailrace.demo.show import Show, end, judge, seconds_from, traffic
 from tailrace.demo.traffic import ACTS, Trader
+from tailrace.demo.view import line, render
 from tailrace.model.errors import ConfigError
 from tests.support.waiting import wait_until
 
@@ -153,6 +157,32 @@ def test_the_directory_is_made_anew_but_never_somebody_elses(tmp_path: Path) -> 
         place.prepare(theirs)
     assert (theirs / "precious").exists()
     shutil.rmtree(ours)
+
+
+def test_the_exit_code_tells_whether_every_mirror_is_equal(tmp_path: Path) -> None:
+    config = load_config(place.prepare(tmp_path / "demo"), environ={})
+    console = Console(file=io.StringIO(), width=120)
+    show = Show(tmp_path / "demo", config, None)
+    for table in shop.TABLES:
+        mirror(tmp_path / "demo" / "shop.db", tmp_path / "demo" / "lake", table)
+    assert judge(tmp_path / "demo", console, show) == 0
+    mirror(tmp_path / "demo" / "shop.db", tmp_path / "demo" / "lake", "items", slice(1, None))
+    assert judge(tmp_path / "demo", console, show) == 1
+    assert "NOT EQUAL" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_picture_shows_rows_on_both_sides_as_a_line_and_on_a_terminal(tmp_path: Path) -> None:
+    config = load_config(place.prepare(tmp_path / "demo"), environ={})
+    show = Show(tmp_path / "demo", config, 20.0)
+    assert show.picture().tables[0].mirror is None
+    assert not show.over()
+    mirror(tmp_path / "demo" / "shop.db", tmp_path / "demo" / "lake", "customers")
+    picture = show.picture()
+    assert show.first_rows is not None
+    assert "customers=200/200" in line(picture)
+    console = Console(file=io.StringIO(), width=120)
+    console.print(render(picture, Spinner("dots")))
+    assert "20 s left" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_the_length_comes_from_the_environment_and_nonsense_is_refused() -> None:

@@ -85,14 +85,14 @@ def _run(
     from tailrace import app
     from tailrace.engine.pipeline import Pipeline
 
-    _spark_noise_into(app.spark_log_of(config))
+    spark_noise_into(app.spark_log_of(config))
     try:
         spark = app.open_spark(config)
         pipeline = Pipeline(spec, spark, release=app.release(config), observer=observer)
         stopper.attach(pipeline)
     except (StartEnded, KeyboardInterrupt):
         # The second is how the handler that Spark's start installs says the same.
-        _end_children()
+        end_children()
         return None
     try:
         return pipeline.run(once=once)
@@ -145,7 +145,7 @@ class Stopper:
             raise StartEnded
 
 
-def _end_children() -> None:
+def end_children() -> None:
     """End a JVM that was interrupted while it started: it would wait for this process for ever."""
     import psutil
 
@@ -165,7 +165,7 @@ class _Both:
             observer.event(name, **fields)
 
 
-def _spark_noise_into(path: Path) -> None:
+def spark_noise_into(path: Path) -> None:
     """What pyspark and its bridge to Java log in this process goes to Spark's log file, to its very end."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handler = logging.FileHandler(path, delay=True)

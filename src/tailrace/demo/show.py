@@ -25,6 +25,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from tailrace import app
+from tailrace.cli.run import ABORTED, end_children, spark_noise_into
 from tailrace.cli.screen import WIDE
 from tailrace.cli.watch import Watch
 from tailrace.config import Config, load_config
@@ -57,6 +58,7 @@ class Runner(threading.Thread):
             spec = app.pipeline_spec(self._config)
             feed = Feed(frozenset(mirror.table for mirror in spec.mirrors), self._recent, snapshot=False)
             spec = dataclasses.replace(spec, feeds=(feed,))
+            spark_noise_into(app.spark_log_of(self._config))
             spark = app.open_spark(self._config)
             try:
                 self._pipeline = Pipeline(
@@ -209,9 +211,7 @@ def perform(directory: Path, seconds: float | None) -> int:
     console.print(
         Text(f"A shop in {directory}/shop.db, traffic from another process, mirrors in {directory}/lake.")
     )
-    asked = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: asked.set())
+    asked = _signals(console)
     show = Show(directory, config, seconds)
     runner = Runner(config, show.watch, show.recent)
     try:
@@ -220,7 +220,11 @@ def perform(directory: Path, seconds: float | None) -> int:
             _until(lambda: asked.is_set() or show.over() or not runner.is_alive(), show, display)
             show.state = "Traffic stopped; catching up"
             end(trading)
-            if runner.is_alive() and show.first_rows is not None:
+            if asked.is_set() and show.first_rows is None:
+                console.print(Text("Stopped before the first rows were mirrored."))
+                end_children()
+                return 0
+            if runner.is_alive():
                 _catch_up(config, runner, show, display)
             show.state = "Stopping the pipeline"
             runner.stop()
@@ -230,10 +234,24 @@ def perform(directory: Path, seconds: float | None) -> int:
         runner.join(30)
     if runner.error is not None:
         raise runner.error
-    if show.first_rows is None:
-        console.print(Text("Stopped before the first rows were mirrored: nothing to compare."))
-        return 0 if asked.is_set() else 1
-    return _judge(directory, console, show)
+    return judge(directory, console, show)
+
+
+def _signals(console: Console) -> threading.Event:
+    """Set by the first Ctrl-C or SIGTERM; the second leaves at once, with every process that was started."""
+    asked = threading.Event()
+
+    def handle(*_: object) -> None:
+        if asked.is_set():
+            if console.is_terminal:
+                os.write(sys.stdout.fileno(), b"\x1b[?25h\n")
+            end_children()
+            os._exit(ABORTED)
+        asked.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
+    return asked
 
 
 def _until(condition: Any, show: Show, display: Display) -> None:
@@ -263,7 +281,8 @@ def _catch_up(config: Config, runner: Runner, show: Show, display: Display) -> N
     _until(caught_up, show, display)
 
 
-def _judge(directory: Path, console: Console, show: Show) -> int:
+def judge(directory: Path, console: Console, show: Show) -> int:
+    """Compare, tell, and give the exit code: 0 only if every mirror equals its table."""
     differences = compare.compare(directory / "shop.db", directory / "lake", shop.TABLES)
     console.print(result(differences))
     changes = sum(show.recent.counts().values())
