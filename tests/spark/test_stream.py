@@ -128,12 +128,12 @@ def test_the_net_view_has_one_row_a_key(spark: SparkSession, shop: Shop, tmp_pat
 
 
 def test_a_json_offset_starts_where_it_says(spark: SparkSession, shop: Shop, tmp_path: Path) -> None:
-    first = Query(spark, tmp_path / "a", shop.url, startingOffsets="latest", consumer="shared")
+    first = Query(spark, tmp_path / "a", shop.url, startingOffsets="latest")
     first.once()
     shop.insert(0, 5)
     offset = json.loads((tmp_path / "a/state/initial.json").read_text())
     body = offset.get("body", offset)["offset"]
-    second = Query(spark, tmp_path / "b", shop.url, startingOffsets=json.dumps(body), consumer="shared")
+    second = Query(spark, tmp_path / "b", shop.url, startingOffsets=json.dumps(body))
     assert [json.loads(row["key"])["id"] for row in second.once()] == [0, 1, 2, 3, 4]
 
 

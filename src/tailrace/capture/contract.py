@@ -121,11 +121,11 @@ class Capture(ABC):
         """Remove capture of these tables, or, with None, everything Tailrace ever installed. Idempotent."""
 
     @abstractmethod
-    def register(self, consumer: str) -> Position:
+    def register(self, consumer: str, at: Position | None = None) -> Position:
         """Make sure the consumer has a cursor, so that the source keeps its log for it.
 
-        A new consumer starts at the source's newest position, which is returned; a known one keeps its
-        cursor, and the cursor is returned. Idempotent.
+        A new consumer starts at the source's newest position, or at `at` where the log is still known to be
+        whole from there (LogLost otherwise). A known one keeps its cursor. Returns the cursor. Idempotent.
         """
 
     @abstractmethod

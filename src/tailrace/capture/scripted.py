@@ -246,10 +246,11 @@ class ScriptedCapture(Capture):
             self.source.cursors.clear()
         return []
 
-    def register(self, consumer: str) -> Position:
+    def register(self, consumer: str, at: Position | None = None) -> Position:
         self.faults.strike("connect")
         with self.source.changed:
-            return self.source.at(self.source.cursors.setdefault(consumer, self.source.head))
+            start = self.source.head if at is None else at.version
+            return self.source.at(self.source.cursors.setdefault(consumer, start))
 
     def forget(self, consumer: str) -> None:
         self.source.cursors.pop(consumer, None)

@@ -157,7 +157,10 @@ class StreamDriver:
     def _begin(self) -> Offset:
         starting = self._options.starting
         if isinstance(starting, dict):
-            return Offset.from_json(starting)
+            offset = Offset.from_json(starting)
+            self._same_source(offset)
+            self._capture.register(self._consumer, offset.position)
+            return offset
         self._prepare(self._refs)
         position = self._capture.register(self._consumer)
         path = f"{self._root}/initial.json"
@@ -190,13 +193,7 @@ class StreamDriver:
             self._filler.raise_if_failed()
             return self._filler
         self._prepare([ref for ref in self._refs if str(ref) not in start.snapshots])
-        identity = self._capture.identity()
-        if start.position.source != identity:
-            raise IdentityMismatch(
-                f"the query's offsets belong to source {start.position.source}, but {identity} answers",
-                remedy="point `url` at the source the query was started on, or start a new query with a new"
-                " checkpoint and stateDir",
-            )
+        identity = self._same_source(start)
         self._capture.register(self._consumer)
         self._generations = {ref: found[0] for ref, found in self._capture.generations().items()}
         changelog = self._open_changelog(identity)
@@ -214,6 +211,16 @@ class StreamDriver:
         )
         self._filler.start()
         return self._filler
+
+    def _same_source(self, offset: Offset) -> str:
+        identity = self._capture.identity()
+        if offset.position.source != identity:
+            raise IdentityMismatch(
+                f"the query's offsets belong to source {offset.position.source}, but {identity} answers",
+                remedy="point `url` at the source the query was started on, or start a new query with a new"
+                " checkpoint and stateDir",
+            )
+        return identity
 
     def _accepted(self, start: Offset) -> dict[TableRef, str]:
         """Tables whose capture may have begun after the position: a snapshot covers what is missing."""

@@ -84,16 +84,17 @@ class SqliteCapture(Capture):
     def teardown(self, tables: Sequence[TableRef] | None = None) -> list[str]:
         return provision.teardown(self._config, tables)
 
-    def register(self, consumer: str) -> Position:
+    def register(self, consumer: str, at: Position | None = None) -> Position:
         with reading(self._config) as connection:
             source = meta.identity(connection, self._config)
             cursor = meta.cursor_of(connection, consumer)
         if cursor is None:
             with writing(self._config) as connection:
                 source = meta.identity(connection, self._config)
+                start = meta.counter(connection) if at is None else meta.kept_from(connection, at.version)
                 connection.execute(
                     f"INSERT INTO {meta.CONSUMERS} VALUES (?, ?, datetime('now')) ON CONFLICT DO NOTHING",
-                    (consumer, meta.counter(connection)),
+                    (consumer, start),
                 )
                 cursor = meta.cursor_of(connection, consumer)
         return Position(source, cursor or 0)

@@ -18,7 +18,7 @@ from uuid import uuid4
 from tailrace.capture.sqlite.catalog import PREFIX, SCHEMA, Shape, schema_of
 from tailrace.capture.sqlite.config import SqliteConfig
 from tailrace.capture.sqlite.triggers import META, log_name
-from tailrace.model.errors import NeedsOperator, SetupMissing
+from tailrace.model.errors import LogLost, NeedsOperator, SetupMissing
 from tailrace.model.table import TableRef, TableSchema
 
 FORMAT = 1
@@ -26,6 +26,7 @@ TABLES = f"{PREFIX}tables"
 CONSUMERS = f"{PREFIX}consumers"
 WITNESS = f"{PREFIX}witness"
 _WITNESS_ROWID = 1_000_000
+_MOST_COUNTED = 10_000
 _CREATE = (
     f"CREATE TABLE {META} (id INTEGER PRIMARY KEY, format INTEGER NOT NULL, database TEXT NOT NULL, "
     f"seq INTEGER NOT NULL)",
@@ -134,14 +135,29 @@ def cursor_of(connection: sqlite3.Connection, consumer: str) -> int | None:
     return None if row is None else int(row[0])
 
 
+def kept_from(connection: sqlite3.Connection, version: int) -> int:
+    """`version`, where some consumer has kept the log from being pruned beyond it; LogLost otherwise."""
+    slowest = connection.execute(f"SELECT min(acknowledged) FROM {CONSUMERS}").fetchone()[0]
+    if slowest is None or slowest > version:
+        raise LogLost(
+            f"no consumer has kept the log from position {version} on, so it may have been pruned",
+            remedy="start from `earliest`, which takes a snapshot, or from `latest`",
+        )
+    return version
+
+
 def pending(connection: sqlite3.Connection, version: int) -> int:
-    """How many changes come after `version`."""
-    return sum(
-        connection.execute(
-            f"SELECT count(*) FROM {table.log} WHERE seq > ? AND op != 'b'", (version,)
-        ).fetchone()[0]
-        for table in captured(connection).values()
-    )
+    """How many changes come after `version`: counted if they are few, else what the counter says.
+
+    The counter also has before images and changes that nobody watches; a large backlog is not worth a scan.
+    """
+    left = _MOST_COUNTED
+    for table in captured(connection).values():
+        inner = f"SELECT 1 FROM {table.log} WHERE seq > ? AND op != 'b' LIMIT ?"
+        left -= connection.execute(f"SELECT count(*) FROM ({inner})", (version, left)).fetchone()[0]
+        if left <= 0:
+            return counter(connection) - version
+    return _MOST_COUNTED - left
 
 
 def oldest(connection: sqlite3.Connection, version: int) -> int | None:
