@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -149,11 +150,17 @@ def end_children() -> None:
     """End a JVM that was interrupted while it started: it would wait for this process for ever."""
     import psutil
 
-    while children := psutil.Process().children(recursive=True):
-        for child in children:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
-        psutil.wait_procs(children, timeout=5)
+    def living() -> list[psutil.Process]:
+        # The dead are left to whoever started them, and waits for them.
+        children = psutil.Process().children(recursive=True)
+        return [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while children := living():
+            for child in children:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            time.sleep(0.02)
 
 
 class _Both:
@@ -166,10 +173,7 @@ class _Both:
 
 
 def spark_noise_into(path: Path) -> None:
-    """What pyspark and its bridge to Java log in this process goes to Spark's log file, to its very end."""
+    """What is logged in this process, by pyspark above all, goes to Spark's log, to the very end."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handler = logging.FileHandler(path, delay=True)
-    for name in ("py4j", "pyspark"):
-        logger = logging.getLogger(name)
-        logger.addHandler(handler)
-        logger.propagate = False
+    # The root too: the bridge logs lost connections there, and without a handler they would be shown.
+    logging.getLogger().addHandler(logging.FileHandler(path, delay=True))
