@@ -422,6 +422,24 @@ def open_spark(config: Config) -> SparkSession:
     return spark
 
 
+@contextlib.contextmanager
+def spark_session(config: Config) -> Iterator[SparkSession]:
+    """A session that is stopped at the end. What fails inside and is not ours is told with Spark's log."""
+    spark = open_spark(config)
+    try:
+        yield spark
+    except TailraceError:
+        raise
+    except Exception as error:
+        log = spark_log_of(config)
+        # Without its JVM every call fails in its own way; one of them says so best.
+        what = "its process ended" if isinstance(error, OSError | EOFError) else _reason(error)
+        raise TailraceError(f"Spark failed: {what}", remedy=f"Spark's log: {log}") from error
+    finally:
+        with contextlib.suppress(Exception):
+            spark.stop()
+
+
 def _reason(error: Exception) -> str:
     """The telling line of an error that came through the bridge to Java, which puts it behind a colon."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
