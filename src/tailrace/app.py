@@ -51,6 +51,7 @@ LATER = {
     "mssql": "SQL Server",
 }
 RELEASE_SECONDS = 10.0
+NO_DIRECTORY = frozenset("/\\%\0")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _MASTER = re.compile(r"local|local\[(\d+|\*)(,\s*\d+)?\]|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
 
@@ -154,7 +155,7 @@ def pipeline_spec(config: Config) -> PipelineSpec:
     options = {
         "view": "packed",
         "url": _source_url(config),
-        "tables": json.dumps([ref.name if ref.schema == "main" else str(ref) for ref in refs]),
+        "tables": json.dumps([str(ref) for ref in refs]),
         "stateDir": str(state),
         "consumer": config.consumer,
         # The owner of the state is a process of Spark's; a person knows the one that was started.
@@ -215,7 +216,12 @@ def _mirrors(config: Config, capture: Capture, refs: Sequence[TableRef]) -> tupl
                 continue
             if not capture.describe(ref).key:
                 raise _keyless(ref)
-            target = table.target if table.target else ref.name
+            target = table.target or ref.name
+            if target in (".", "..") or set(target) & NO_DIRECTORY:
+                raise ConfigError(
+                    f"the table {ref.name} cannot be mirrored as `{target}`: that is no name of a directory",
+                    remedy='give it a name without / \\ %: `as = "…"` in its [[table]]',
+                )
             mirrors[ref, table.sink] = Mirror(ref, target, sinks[table.sink])
     places: dict[tuple[str, str], TableRef] = {}
     for (ref, sink), mirror in mirrors.items():

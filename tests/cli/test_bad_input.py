@@ -69,6 +69,14 @@ def test_a_mirror_of_a_table_without_a_primary_key_is_refused_with_the_way_out(t
     assert "[[feed]]" in message
 
 
+def test_a_mirror_that_could_be_no_directory_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    make_shop(tmp_path / "shop.db")
+    write(tmp_path, MIRRORS + '\nas = "../orders"\n')
+    message = refused(tmp_path, "run")
+    assert "../orders" in message
+    assert "as = " in message
+
+
 @pytest.mark.parametrize("command", ["run", "setup"])
 def test_a_read_only_database_is_refused(tmp_path: Path, command: str) -> None:
     make_shop(tmp_path / "shop.db")

@@ -44,7 +44,7 @@ def test_a_file_elsewhere_points_back_to_the_database(tmp_path: Path) -> None:
 
 
 def test_names_of_every_kind_are_written_so_that_they_are_read_back(tmp_path: Path) -> None:
-    names = ['it"s', "back\\slash", "ünï cödé", "${HOME}", "a.b", "order", "line\nbreak", "\x7f"]
+    names = ['it"s', "back\\slash", "ünï cödé", "${HOME}", "a.b", "order", "line\nbreak", "\x7f", "a/b", ".."]
     connection = sqlite3.connect(tmp_path / "shop.db")
     connection.execute("PRAGMA journal_mode=WAL")
     for name in names:
