@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from tailrace.model.errors import ConfigError, DataError
 from tailrace.model.net import net
-from tailrace.model.views import envelope_schema, net_view, net_view_schema, table_view, table_view_schema
+from tailrace.model.views import (
+    conform,
+    envelope_schema,
+    net_view,
+    net_view_schema,
+    table_view,
+    table_view_schema,
+)
 from tests.model.changes import batch_of, table_of
 
 TABLE = table_of({"id": "long", "name": "string"})
@@ -146,3 +153,15 @@ def test_the_schemas_are_those_spark_makes_of_them() -> None:
     for schema in (table_view_schema(table), net_view_schema(table), envelope_schema()):
         spark = types.from_arrow_schema(schema, prefer_timestamp_ntz=True)
         assert types.to_arrow_schema(spark, timezone="UTC") == schema
+
+
+def test_a_view_conforms_to_the_columns_a_query_was_started_with() -> None:
+    old = pa.RecordBatch.from_pydict({"id": [1], "gone": ["x"], "n": [5]})
+    schema = pa.schema(
+        [("id", pa.int64()), ("n", pa.string()), ("new", pa.string()), ("_absent", pa.list_(pa.string()))]
+    )
+    view = old.append_column("_absent", pa.array([["gone"]], pa.list_(pa.string())))
+    assert conform(view, schema).to_pylist() == [{"id": 1, "n": "5", "new": None, "_absent": ["gone", "new"]}]
+    assert conform(view, None) is view
+    with pytest.raises(DataError, match="column gone"):
+        conform(view, pa.schema([("gone", pa.int64())]))

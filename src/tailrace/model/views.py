@@ -99,6 +99,43 @@ def resolve_exact(values: pa.Array, tagged: pa.Array | None, table: TableSchema,
     return pc.replace_with_mask(values, mask, text)
 
 
+def conform(view: pa.RecordBatch, schema: pa.Schema | None) -> pa.RecordBatch:
+    """A typed view in the columns of `schema`, where the table had other columns when the change was made.
+
+    A column that it did not have is null and named in `_absent`; one that `schema` lacks is left out.
+    DataError where a type changed in a way that loses a value.
+    """
+    if schema is None or view.schema.equals(schema):
+        return view
+    missing = [field.name for field in schema if view.schema.get_field_index(field.name) < 0]
+    columns = []
+    for field in schema:
+        if field.name in missing:
+            columns.append(pa.nulls(len(view), field.type))
+        elif field.name == "_absent" and missing:
+            known = pc.coalesce(view.column("_absent"), pa.scalar([], NAMES))
+            more = pa.array([missing] * len(view), NAMES)
+            columns.append(_joined(known, more))
+        else:
+            columns.append(_cast(view.column(field.name), field))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _joined(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
+    both = [[*one, *two] for one, two in zip(first.to_pylist(), second.to_pylist(), strict=True)]
+    return pa.array(both, NAMES)
+
+
+def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return values.cast(field.type)
+    except pa.ArrowInvalid:
+        raise DataError(
+            f"column {field.name} had another type when it changed, and its values do not fit {field.type}",
+            remedy="read the table as envelopes, or start anew with a snapshot",
+        ) from None
+
+
 def table_view(batch: ChangeBatch) -> pa.RecordBatch:
     """Every change with the table's own columns.
 

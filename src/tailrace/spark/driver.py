@@ -20,7 +20,14 @@ from tailrace.capture.contract import Capture
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.changelog.log import Changelog
 from tailrace.changelog.statefile import read_state, write_state
-from tailrace.model.errors import ConfigError, IdentityMismatch, LogLost, SchemaDrift, SetupMissing
+from tailrace.model.errors import (
+    ConfigError,
+    IdentityMismatch,
+    LogLost,
+    SchemaDrift,
+    SetupMissing,
+    TailraceError,
+)
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef
 from tailrace.runtime.filler import Filler
@@ -78,27 +85,42 @@ class StreamDriver:
     def latest(self, start: Offset, *, max_rows: int | None, max_bytes: int | None) -> Offset:
         """The end of the next micro-batch; `start` itself after a long poll in which nothing came."""
         try:
-            filler = self._open(start)
-            self.acknowledge(start)
-            if time.monotonic() - self._looked > LOOK_FOR_REQUESTS:
-                self._snapshots.look_for_requests()
-                self._looked = time.monotonic()
-            if self._bounded and self._target is None:
-                self._target = self._capture.head().version
-            if self._target is not None:
-                filler.catch_up(self._target)
-            end = self._advance(start, max_rows, max_bytes)
-            if end == start and self._target is None:
-                filler.wait(start.position.version, LONG_POLL)
-                filler.raise_if_failed()
-                end = self._advance(start, max_rows, max_bytes)
-        except GAPS as error:
-            if self._options.fail_on_data_loss:
-                raise
-            logger.warning("%s: taking a fresh snapshot, because failOnDataLoss is false", error.message)
-            end = self._jump(start, max_rows)
+            end = self._next(start, max_rows, max_bytes)
+        except TailraceError as error:
+            # What was captured before the error is delivered before it.
+            end = self._captured(start, max_rows, max_bytes)
+            if end == start:
+                if not isinstance(error, GAPS) or self._options.fail_on_data_loss:
+                    raise
+                logger.warning("%s: taking a fresh snapshot, as failOnDataLoss is false", error.message)
+                end = self._jump(start, max_rows)
         self._newest = end
         return end
+
+    def _next(self, start: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
+        filler = self._open(start)
+        self.acknowledge(start)
+        if time.monotonic() - self._looked > LOOK_FOR_REQUESTS:
+            self._snapshots.look_for_requests()
+            self._looked = time.monotonic()
+        if self._bounded and self._target is None:
+            self._target = self._capture.head().version
+        if self._target is not None:
+            filler.catch_up(self._target)
+        end = self._advance(start, max_rows, max_bytes)
+        if end == start and self._target is None:
+            filler.wait(start.position.version, LONG_POLL)
+            filler.raise_if_failed()
+            end = self._advance(start, max_rows, max_bytes)
+        return end
+
+    def _captured(self, start: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
+        """What the changelog still holds after `start`, once the source can no longer be asked."""
+        if self._changelog is None or self._filler is None or not self._changelog.begun:
+            return start
+        at = start.position.version
+        bound = self._changelog.bound(at, max_rows=max_rows, max_bytes=max_bytes, up_to=self._target)
+        return Offset(start.position.at(bound), start.snapshots)
 
     def prepare_available_now(self) -> None:
         """Go up to what the source has when the first offset is asked for, and no further.
@@ -112,7 +134,7 @@ class StreamDriver:
 
         With `single` one task reads everything, unless the batch holds chunks only.
         """
-        filler = self._open(start, cut=end.position.version)
+        filler = self._filler or self._open(start, cut=end.position.version)
         changelog = self._log()
         while changelog.end < end.position.version:
             filler.raise_if_failed()
@@ -162,6 +184,8 @@ class StreamDriver:
             self._capture.register(self._consumer, offset.position)
             return offset
         self._prepare(self._refs)
+        # First own the state: the cursor may be that of a query that runs, and is not ours to move then.
+        changelog = self._open_changelog(self._capture.identity())
         position = self._capture.register(self._consumer)
         path = f"{self._root}/initial.json"
         if (saved := read_state(self._fs, path, "initial-offset")) is not None:
@@ -172,7 +196,7 @@ class StreamDriver:
             # A former query went further. This one begins anew, and the log is kept for it from now on.
             self._capture.forget(self._consumer)
             position = self._capture.register(self._consumer)
-        self._open_changelog(position.source).reset(position)
+        changelog.reset(position)
         cursors = {}
         if starting == "latest":
             generations = self._capture.generations()
@@ -269,9 +293,12 @@ class StreamDriver:
             self._filler.close()
             self._filler = None
         self._capture.setup(self._refs)
+        changelog = self._open_changelog(self._capture.identity())
+        # To whom was frozen and succeeded, the successor's cursor looks like a gap.
+        changelog.check_owner()
         self._capture.forget(self._consumer)
         position: Position = self._capture.register(self._consumer)
-        self._open_changelog(position.source).reset(position)
+        changelog.reset(position)
         self._snapshots.again()
         begin = Offset(position, dict(start.snapshots))
         self._open(begin)

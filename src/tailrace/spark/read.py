@@ -16,7 +16,7 @@ from tailrace.model.pack import pack
 from tailrace.model.position import Position
 from tailrace.model.render import envelope, field_of, optional
 from tailrace.model.table import TableSchema
-from tailrace.model.views import net_view, resolve_exact, table_view
+from tailrace.model.views import conform, net_view, resolve_exact, table_view
 from tailrace.spark.options import View
 from tailrace.spark.partitions import ChunkRead, Slice
 
@@ -31,21 +31,23 @@ PACKED = pa.schema(
 )
 
 
-def read_slice(part: Slice, view: View, changelog: str, capture: Capture) -> Iterator[pa.RecordBatch]:
-    """Everything a task delivers, in order."""
+def read_slice(
+    part: Slice, view: View, changelog: str, capture: Capture, schema: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Everything a task delivers, in order; typed views in the columns of `schema`, the query's own."""
     if view == "packed":
         yield packed("progress", "", 0, json.dumps(part.progress).encode())
     if view == "net":
         everything = [batch for group in _groups(part, changelog, capture) for batch in group]
         if everything:
-            yield net_view(net(everything))
+            yield conform(net_view(net(everything)), schema)
         return
     for group in _groups(part, changelog, capture):
         if view == "envelope":
             yield _in_order([envelope(batch) for batch in group])
         elif view == "table":
             for batch in group:
-                yield table_view(batch)
+                yield conform(table_view(batch), schema)
         else:
             for batch in group:
                 yield packed("changes", str(batch.table.ref), len(batch), pack(batch))

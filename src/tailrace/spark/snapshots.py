@@ -36,9 +36,11 @@ class Snapshots:
         self.requests = {str(ref): request for request, ref in found if str(ref) in self._refs}
 
     def again(self) -> None:
-        """Every table needs a fresh snapshot: the log has a gap."""
+        """Every table needs a fresh snapshot: the log has a gap. Durable, for not all begin at once."""
         self._begun.clear()
-        self.requests = {table: f"g{uuid.uuid4().hex[:12]}" for table in self._refs}
+        for ref in self._refs.values():
+            self._plans.request(ref)
+        self.look_for_requests()
 
     def advance(
         self, start: Offset, generations: Mapping[TableRef, str], *, room: int | None, parts: int
