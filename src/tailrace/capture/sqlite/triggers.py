@@ -16,8 +16,9 @@ Three things are less simple than they look:
   nothing, or a `d`, is written; where a row is there again under an old key, it is logged once more.
 - REPLACE removes rows without firing DELETE triggers (unless recursive_triggers is on). A BEFORE trigger
   stores the rows that collide in the shadow; the AFTER trigger logs those that are gone. OR IGNORE and
-  UPSERT leave stored rows behind that are not gone: they stay until newer ones push them out, and DELETE
-  and UPDATE take theirs away, so a stored row is never taken for a lost one.
+  UPSERT leave stored rows behind that are not gone: they stay until newer ones push them out. DELETE takes
+  its row away and UPDATE brings it up to date, so a stored row is never taken for a lost one, and one that an
+  application's trigger touches before it is displaced is not forgotten.
 - The conflict clause of the application's statement overrides those inside triggers, so nothing here may
   rely on one.
 """
@@ -127,9 +128,10 @@ class _Builder:
         found = f"EXISTS (SELECT 1 FROM {self.table} AS s WHERE {self._located('s', 'NEW')})"
         moved = f"NOT ({self._located('OLD', 'NEW')})"
         return [
-            *([self._forget("OLD")] if self.shape.unique else []),
+            *([self._hold()] if self.shape.unique else []),
             self._count(3),
             *self._gone(3),
+            *(self._renew() if self.shape.unique else []),
             f"INSERT INTO {self.log} SELECT {_SEQ} - 2, CASE WHEN {found} THEN 'b' ELSE 'd' END, {_NOW}, "
             f"{self._image('OLD')}",
             f"INSERT INTO {self.log} SELECT {_SEQ} - 1, 'u', {_NOW}, {self._image('s')} "
@@ -139,7 +141,7 @@ class _Builder:
 
     def _after_delete(self) -> list[str]:
         return [
-            *([self._forget("OLD")] if self.shape.unique else []),
+            *([self._forget()] if self.shape.unique else []),
             f"UPDATE {META} SET seq = seq + 2 WHERE id = 1",
             f"INSERT INTO {self.log} SELECT {_SEQ} - 1, 'd', {_NOW}, {self._image('OLD')}",
             self._again(""),
@@ -174,8 +176,8 @@ class _Builder:
         newest = f"(SELECT max(n) FROM {self.shadow})"
         return [
             f"INSERT INTO {self.log} SELECT {_SEQ} - {own} - {later}, 'd', {_NOW}, {cells} "
-            f"FROM {self.shadow} AS h WHERE {gone}",
-            f"DELETE FROM {self.shadow} WHERE n <= {newest} - {self.bound} OR {deleted}",
+            f"FROM {self.shadow} AS h WHERE h.n > 0 AND {gone}",
+            f"DELETE FROM {self.shadow} WHERE n > 0 AND (n <= {newest} - {self.bound} OR {deleted})",
         ]
 
     def _store(self, collides: list[str]) -> list[str]:
@@ -194,12 +196,27 @@ class _Builder:
             f"INSERT INTO {self.shadow} ({self.keys}, {self.cells}) {' UNION '.join(where)}",
         ]
 
-    def _forget(self, row: str) -> str:
-        same = " AND ".join(
-            f"k{i} = {row}.{quote(str(t.column))}{self._collate(t)}"
+    def _forget(self) -> str:
+        return f"DELETE FROM {self.shadow} WHERE {self._stored_old()}"
+
+    def _hold(self) -> str:
+        """Set the updated row aside where it is stored: nothing displaced it."""
+        return f"UPDATE {self.shadow} SET n = -n WHERE {self._stored_old()}"
+
+    def _renew(self) -> list[str]:
+        """Store the updated row as it is now in place of what was set aside; nothing where it is gone."""
+        return [
+            f"INSERT INTO {self.shadow} (n, {self.keys}, {self.cells}) "
+            f"SELECT -h.n, {self._keys('s')}, {self._image('s')} "
+            f"FROM {self.shadow} AS h, {self.table} AS s WHERE h.n < 0 AND {self._located('s', 'NEW')}",
+            f"DELETE FROM {self.shadow} WHERE n < 0",
+        ]
+
+    def _stored_old(self) -> str:
+        return " AND ".join(
+            f"k{i} = OLD.{quote(str(t.column))}{self._collate(t)}"
             for i, t in enumerate(self._locator_terms())
         )
-        return f"DELETE FROM {self.shadow} WHERE {same}"
 
     def _colliding(self, unique: Unique) -> str:
         """May a row `s` collide with NEW in this index? Never too few, sometimes too many."""
@@ -215,7 +232,10 @@ class _Builder:
 
     def _value(self, row: str, term: Term) -> str:
         if term.column is not None:
-            return f"{row}.{quote(term.column)}"
+            value = f"{row}.{quote(term.column)}"
+            default = next((c.default for c in self.shape.columns if c.name == term.column), None)
+            # REPLACE puts the default where NULL may not be, and does so after BEFORE triggers.
+            return f"coalesce({value}, {default})" if row == "NEW" and default is not None else value
         return f"({qualify(str(term.expression), row, self._names())})"
 
     def _term(self, row: str, term: Term) -> str:
