@@ -152,6 +152,10 @@ class Changelog:
         with self._changed:
             return self._acknowledged or 0
 
+    def check_owner(self) -> None:
+        """Fenced where another process owns the directory now."""
+        self._owner.check(now=True)
+
     def begin(self, position: Position) -> None:
         """Declare where an empty changelog starts, durably. Saying the same again changes nothing.
 

@@ -28,7 +28,7 @@ from tailrace.capture.contract import Capture, Lag
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.changelog.log import Changelog
 from tailrace.changelog.statefile import read_state, write_state
-from tailrace.model.errors import StateUnreadable, TailraceError, Transient, UsageError
+from tailrace.model.errors import Fenced, StateUnreadable, TailraceError, Transient, UsageError
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef
 from tailrace.runtime import guard
@@ -248,9 +248,19 @@ class Filler:
                 # The changelog or the capture was closed under it: that is what was asked for.
                 self._state = "stopped"
                 return
-            self._failure, self._state = error, "failed"
+            self._failure, self._state = self._verdict(error), "failed"
             self._error = error.message if isinstance(error, TailraceError) else type(error).__name__
-            told(self._observer, "filler.failed", error)
+            told(self._observer, "filler.failed", self._failure)
+
+    def _verdict(self, error: BaseException) -> BaseException:
+        """What to say of an error: a successor moves the cursor, which looks like a lost log."""
+        try:
+            self._changelog.check_owner()
+        except Fenced as fenced:
+            return fenced
+        except TailraceError:
+            return error
+        return error
 
     def _fill(self) -> None:
         begin = self._begin()
