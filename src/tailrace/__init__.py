@@ -7,6 +7,7 @@ as Arrow batches without Spark; `cause(error)` finds the Tailrace error behind o
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -61,9 +62,16 @@ __all__ = [
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("tailrace")` known to a Spark session."""
+    """Make `format("tailrace")` known to a Spark session.
+
+    On a local master the source runs in this interpreter, which has Tailrace, unless PYSPARK_PYTHON says
+    otherwise; Spark itself would take whichever `python3` comes first in the PATH.
+    """
     from tailrace.spark.source import TailraceSource
 
+    context = getattr(spark, "_sc", None)  # a session of Spark Connect has none
+    if context is not None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
     spark.dataSource.register(TailraceSource)
 
 
