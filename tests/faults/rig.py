@@ -289,10 +289,20 @@ class Rig:
                 return False
 
         try:
-            wait_until(there, timeout=timeout, interval=0.05, what=f"row {key} in the mirror")
+            wait_until(
+                lambda: there() or self._ended(),
+                timeout=timeout,
+                interval=0.05,
+                what=f"row {key} in the mirror",
+            )
         except AssertionError as error:
             tails = "\n".join(pipe.tail() for pipe in self._pipes[-1:])
             raise oracles.Violation("O1", f"{error}\n{tails}") from error
+        if self._ended():
+            raise oracles.Violation("O4", f"the pipeline ended: {self.pipe.ended()}")
+
+    def _ended(self) -> bool:
+        return bool(self._pipes) and all(pipe.process.poll() is not None for pipe in self._pipes)
 
     def settle(self, timeout: float = 60.0) -> None:
         """O1 to O4, while the pipeline runs and the writers rest."""

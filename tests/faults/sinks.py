@@ -39,7 +39,8 @@ def _facts(progress: Progress) -> dict[str, Any]:
 class FaultyTable(TableSink):
     """A table sink with points before and after `apply`, slow while a file named `slow` lies there.
 
-    With `late`, every batch is followed by the one two before it once more: a write that lost its way.
+    With `late`, every batch is followed by the three before it once more, the newest first: writes that
+    lost their way.
     """
 
     def __init__(self, inner: TableSink, directory: Path, *, late: bool = False) -> None:
@@ -62,7 +63,7 @@ class FaultyTable(TableSink):
         report = self._apply(target, net, progress)
         if self._late:
             self._past.append((target, net, progress))
-            for old in self._past[-3:-1]:
+            for old in self._past[-4:-1][::-1]:
                 self._apply(*old)
         reach("apply.after", skipped=report.skipped, **_facts(progress))
         return report

@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 from tailrace.model.change import ChangeBatch
 from tailrace.model.pack import pack, unpack
 from tailrace.spark.offsets import Offset
-from tailrace.spark.options import SourceOptions
 from tailrace.spark.partitions import Slice
 from tailrace.spark.read import packed
 from tailrace.spark.source import StreamReader, TailraceSource
@@ -137,6 +136,8 @@ class FaultySource(TailraceSource):
     """`format("tailrace")` of the pipeline under test."""
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        TailraceSource.streamReader(self, schema)
         shorten_lease()
-        return FaultyReader(SourceOptions.parse(self.options))
+        reader = TailraceSource.streamReader(self, schema)
+        # Whatever the product's reader was made of, this one is.
+        reader.__class__ = FaultyReader
+        return reader

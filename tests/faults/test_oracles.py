@@ -98,6 +98,8 @@ def test_a_mirror_that_does_not_know_old_batches_is_caught(rig: Make) -> None:
     r = rig(rows=50, late=True, seed_bug="no-record")
     r.start()
     r.arrived(r.sentinel())
-    r.write(limit=200, keys=3)
-    r.finish()
+    for number in (2, 3, 4):
+        before = len(r.commits())
+        r.run(f"UPDATE ledger SET number = {number} WHERE key = 1000007")
+        wait_until(lambda known=before: len(r.commits()) > known)  # type: ignore[misc]
     caught(r, "O1", "O2")

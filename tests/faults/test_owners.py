@@ -31,11 +31,30 @@ def test_a_second_process_on_the_same_state_is_refused_by_name_while_the_first_l
     r.settle()
 
 
-@pytest.mark.parametrize("point", ["apply.before", "latest"])
+def test_a_new_query_on_a_state_in_use_is_refused_and_leaves_the_cursor_alone(rig: Make) -> None:
+    r = rig(rows=100, lease=2.0)
+    first = r.start()
+    r.arrived(r.sentinel())
+    r.points.arm("apply.before", "block", grown=True)
+    r.insert(2_000_000, 20)
+    r.struck("apply.before")
+    cursor = r.cursor()
+    outcome = r.start(checkpoint=str(r.directory / "another")).ended(timeout=30)
+    assert outcome["error"] == "StateOwned"
+    assert r.cursor() == cursor, "the log is still kept for the query that runs"
+    r.points.go("apply.before")
+    assert first.process.poll() is None
+    r.settle()
+
+
+@pytest.mark.parametrize(
+    ("point", "options"),
+    [("apply.before", {}), ("latest", {}), ("latest", {"failOnDataLoss": "false"})],
+)
 def test_a_frozen_process_is_succeeded_after_its_lease_and_fenced_when_it_thaws(
-    rig: Make, point: str
+    rig: Make, point: str, options: dict[str, str]
 ) -> None:
-    r = rig(rows=100, lease=1.0)
+    r = rig(rows=100, lease=1.0, **options)
     first = r.start()
     r.arrived(r.sentinel())
     r.caught_up()
@@ -56,7 +75,7 @@ def test_a_frozen_process_is_succeeded_after_its_lease_and_fenced_when_it_thaws(
     outcome = first.ended(timeout=30)
     assert outcome["error"] is not None, "it does not go on beside its successor"
     if point == "latest":
-        assert outcome["error"] == "Fenced"
+        assert outcome["error"] == "Fenced", outcome["message"]
         assert f"process {second.process.pid} " in outcome["message"]
     assert (r.delta_version(), r.commits(), len(changes_of(r.feed)), r.cursor()) == held
     assert second.process.poll() is None
