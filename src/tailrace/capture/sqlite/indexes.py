@@ -121,16 +121,26 @@ def default_value(text: str) -> str:
     return f"({text})"
 
 
+def runs_before(trigger: str) -> bool:
+    """Does the trigger of a table run before its row is written? It does where it does not say when."""
+    return not _after(trigger)
+
+
 def may_skip_others(trigger: str) -> bool:
-    """Does the trigger run after the row was written, and may it then keep other triggers from running?"""
+    """Does the trigger run after its row is written, and may it then keep other triggers from running?"""
+    words = _after(trigger)
+    return any(words[i : i + 3] == ["RAISE", "(", "IGNORE"] for i in range(len(words)))
+
+
+def _after(trigger: str) -> list[str]:
+    """What follows the word AFTER, in capitals; nothing where the trigger runs before."""
     found = [token for token in tokens(trigger) if token.kind != "space"]
     words = [token.text.upper() for token in found]
     at = words.index("TRIGGER") + 1
     if words[at : at + 3] == ["IF", "NOT", "EXISTS"]:
         at += 3
     at += 3 if words[at + 1] == "." else 1
-    after = words[at] == "AFTER" and found[at].kind == "word"
-    return after and any(words[i : i + 3] == ["RAISE", "(", "IGNORE"] for i in range(at, len(words)))
+    return words[at + 1 :] if words[at] == "AFTER" else []
 
 
 def _without_order(term: list[Token]) -> str:

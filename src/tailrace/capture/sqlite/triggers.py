@@ -16,9 +16,10 @@ Three things are less simple than they look:
   nothing, or a `d`, is written; where a row is there again under an old key, it is logged once more.
 - REPLACE removes rows without firing DELETE triggers (unless recursive_triggers is on). A BEFORE trigger
   stores the rows that collide in the shadow; the AFTER trigger logs those that are gone. OR IGNORE and
-  UPSERT leave stored rows behind that are not gone: they stay until newer ones push them out. DELETE takes
-  its row away and UPDATE brings it up to date, so a stored row is never taken for a lost one, and one that an
-  application's trigger touches before it is displaced is not forgotten.
+  UPSERT leave stored rows behind that are not gone: they stay until newer ones push them out, and DELETE
+  and UPDATE take theirs away, so a stored row is never taken for a lost one. Where the application has
+  BEFORE triggers, which may touch a row after we stored it and before it is displaced, UPDATE brings the
+  stored row up to date instead.
 - The conflict clause of the application's statement overrides those inside triggers, so nothing here may
   rely on one.
 """
@@ -65,11 +66,14 @@ def trigger_prefix(table_id: int) -> str:
     return f"{PREFIX}{table_id}_"
 
 
-def build(shape: Shape, table_id: int) -> TableSql:
-    """The SQL for a table; ConfigError where it has too many columns."""
+def build(shape: Shape, table_id: int, *, touched: bool = False) -> TableSql:
+    """The SQL for a table; ConfigError where it has too many columns.
+
+    `touched` says that the application has BEFORE triggers on the table. Those made later run before ours.
+    """
     if len(shape.image) > MAX_COLUMNS:
         raise ConfigError(f"table {shape.name} has more than {MAX_COLUMNS} columns and cannot be captured")
-    builder = _Builder(shape, table_id)
+    builder = _Builder(shape, table_id, touched)
     # SQLite fires the newest trigger first; ours of one event do not depend on their order.
     return TableSql(
         (
@@ -81,8 +85,9 @@ def build(shape: Shape, table_id: int) -> TableSql:
 
 
 class _Builder:
-    def __init__(self, shape: Shape, table_id: int) -> None:
+    def __init__(self, shape: Shape, table_id: int, touched: bool) -> None:
         self.shape = shape
+        self.renews = touched and bool(shape.unique)
         self.prefix = trigger_prefix(table_id)
         self.log, self.shadow = log_name(table_id), shadow_name(table_id)
         self.table = quote(shape.name)
@@ -128,10 +133,10 @@ class _Builder:
         found = f"EXISTS (SELECT 1 FROM {self.table} AS s WHERE {self._located('s', 'NEW')})"
         moved = f"NOT ({self._located('OLD', 'NEW')})"
         return [
-            *([self._hold()] if self.shape.unique else []),
+            *([self._hold() if self.renews else self._forget()] if self.shape.unique else []),
             self._count(3),
             *self._gone(3),
-            *(self._renew() if self.shape.unique else []),
+            *(self._renew() if self.renews else []),
             f"INSERT INTO {self.log} SELECT {_SEQ} - 2, CASE WHEN {found} THEN 'b' ELSE 'd' END, {_NOW}, "
             f"{self._image('OLD')}",
             f"INSERT INTO {self.log} SELECT {_SEQ} - 1, 'u', {_NOW}, {self._image('s')} "
@@ -176,8 +181,9 @@ class _Builder:
         newest = f"(SELECT max(n) FROM {self.shadow})"
         return [
             f"INSERT INTO {self.log} SELECT {_SEQ} - {own} - {later}, 'd', {_NOW}, {cells} "
-            f"FROM {self.shadow} AS h WHERE h.n > 0 AND {gone}",
-            f"DELETE FROM {self.shadow} WHERE n > 0 AND (n <= {newest} - {self.bound} OR {deleted})",
+            f"FROM {self.shadow} AS h WHERE {'h.n > 0 AND ' if self.renews else ''}{gone}",
+            f"DELETE FROM {self.shadow} WHERE {'n > 0 AND ' if self.renews else ''}"
+            f"(n <= {newest} - {self.bound} OR {deleted})",
         ]
 
     def _store(self, collides: list[str]) -> list[str]:
