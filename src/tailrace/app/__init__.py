@@ -8,6 +8,7 @@ behind; `running` makes what a run needs; `operations` are the rest of what the 
 from tailrace.app.backends import capture_for, feed_sink_for, opened, rebase, table_sink_for
 from tailrace.app.judging import check
 from tailrace.app.operations import (
+    forget_consumer,
     is_running,
     refuse_while_running,
     request_snapshots,
@@ -25,6 +26,7 @@ __all__ = [
     "check",
     "checkpoint_of",
     "feed_sink_for",
+    "forget_consumer",
     "is_running",
     "open_spark",
     "opened",

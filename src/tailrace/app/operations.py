@@ -42,6 +42,20 @@ def teardown(config: Config, tables: Sequence[str] = ()) -> list[str]:
         return capture.teardown(capture.resolve(tables) if tables else None)
 
 
+def forget_consumer(config: Config, consumer: str) -> None:
+    """Remove a consumer's cursor from the source: the log need no longer be kept for it."""
+    with opened(config) as capture:
+        known = [found.name for found in capture.consumers()]
+        if consumer not in known:
+            raise ConfigError(
+                f"the source has no consumer {consumer}",
+                remedy=f"consumers: {', '.join(known) or 'none'}",
+            )
+        if consumer == config.consumer:
+            refuse_while_running(config)
+        capture.forget(consumer)
+
+
 def request_snapshots(config: Config, tables: Sequence[str]) -> dict[str, str]:
     """Leave requests for fresh snapshots, which the running or the next run serves; their ids by table."""
     from tailrace.changelog.filesystem import make_directory, open_filesystem
