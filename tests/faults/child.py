@@ -16,9 +16,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tailrace import app
+from tailrace.changelog.log import Changelog
 from tailrace.engine.pipeline import Pipeline
 from tailrace.engine.spec import Feed, Mirror, PipelineSpec
 from tailrace.engine.writer import BatchWriter
+from tailrace.model.change import Part
 from tailrace.model.errors import TailraceError
 from tailrace.model.table import TableRef
 from tailrace.sinks.delta import DeltaConfig, DeltaSink
@@ -26,6 +28,23 @@ from tests.faults.microbatch import Manners, StandIn
 from tests.faults.points import reach
 from tests.faults.sinks import FaultyTable, FileFeed
 from tests.faults.source import FaultySource, shorten_lease
+
+
+def watch_appends() -> None:
+    """A point before each part that the filler appends: the stand-in has it in this very process."""
+    original = Changelog.append
+    if getattr(original, "watched", False):
+        return
+    parts = 0
+
+    def append(self: Changelog, part: Part) -> None:
+        nonlocal parts
+        parts = parts + 1 if self._intake.open is not None else 0
+        reach("append", parts=parts)
+        original(self, part)
+
+    append.watched = True  # type: ignore[attr-defined]
+    Changelog.append = append  # type: ignore[method-assign]
 
 
 class FaultyWriter(BatchWriter):
@@ -69,6 +88,7 @@ def session(settings: dict[str, Any]) -> Any:
 def run(settings: dict[str, Any], *, once: bool) -> dict[str, Any]:
     """Run a pipeline to its end; how it ended."""
     shorten_lease()
+    watch_appends()
     spark = session(settings)
     spark.dataSource.register(FaultySource)
     source = SimpleNamespace(url=settings["url"], types={})

@@ -96,6 +96,7 @@ class Filler:
         self._path = f"{root}/filler.json"
         self._thread = threading.Thread(target=self._run, name="tailrace-filler", daemon=True)
         self._closing = threading.Event()
+        self._proved = threading.Event()
         self._failure: BaseException | None = None
         self._state: State = "idle"
         self._attempt = 0
@@ -171,6 +172,7 @@ class Filler:
     def catch_up(self, target: Position | int | None = None, timeout: float | None = None) -> int:
         """Wait until the changelog holds everything up to `target`, or up to the source's head as of now.
 
+        And until the source has been looked at: an older copy of it has no more than the changelog, either.
         Raises what ended the thread, if it ended; Transient when time is up.
         """
         if target is None:
@@ -178,9 +180,10 @@ class Filler:
         version = target.version if isinstance(target, Position) else target
         self._target = max(self._target, version)
         deadline = None if timeout is None else time.monotonic() + timeout
-        while (end := self.wait(version - 1, 0.5)) < version:
+        while (end := self.wait(version - 1, 0.5)) < version or not self._proved.wait(0.02):
             self.raise_if_failed()
             if self._closing.is_set() or not self._thread.is_alive():
+                self.raise_if_failed()
                 raise UsageError("the filler is closed")
             if deadline is not None and time.monotonic() >= deadline:
                 raise Transient(f"the changelog reached {end}, not {version}, in {timeout:g} s")
@@ -277,6 +280,7 @@ class Filler:
             while not self._closing.is_set():
                 part = feed.take()
                 self._state = "running"
+                self._proved.set()
                 if part is not None:
                     for piece in cutter.pieces(part):
                         self._changelog.append(piece)

@@ -14,7 +14,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from tailrace.capture.contract import Capture
 from tailrace.changelog.filesystem import open_filesystem
@@ -27,9 +27,11 @@ from tailrace.model.errors import (
     SchemaDrift,
     SetupMissing,
     TailraceError,
+    Transient,
 )
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef
+from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.filler import Filler
 from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.options import SourceOptions
@@ -38,10 +40,12 @@ from tailrace.spark.plans import PlanStore
 from tailrace.spark.snapshots import Snapshots
 
 LONG_POLL = 0.5
+PATIENCE = 60.0
 LOOK_FOR_REQUESTS = 1.0
 DEFAULT_PARTITIONS = 2
 GAPS = (LogLost, SchemaDrift, SetupMissing)
 logger = logging.getLogger("tailrace.spark")
+T = TypeVar("T")
 
 
 def consumer_name(state_dir: str) -> str:
@@ -79,7 +83,7 @@ class StreamDriver:
     def initial(self) -> Offset:
         """Where a new query begins. The same answer again until Spark has logged the first offset."""
         if self._initial is None:
-            self._initial = self._begin()
+            self._initial = self._patiently(self._begin)
         return self._initial
 
     def latest(self, start: Offset, *, max_rows: int | None, max_bytes: int | None) -> Offset:
@@ -176,6 +180,19 @@ class StreamDriver:
             self._changelog.close()
             self._changelog = None
 
+    def _patiently(self, act: Callable[[], T]) -> T:
+        """Repeat what a passing fault stops: an application may hold the source's lock for a while."""
+        deadline, attempt, backoff = time.monotonic() + PATIENCE, 0, Backoff(longest=2.0)
+        while True:
+            try:
+                return act()
+            except Transient as error:
+                if time.monotonic() >= deadline:
+                    raise
+                attempt += 1
+                logger.warning("%s; trying again", error.message)
+                time.sleep(backoff.delay(attempt))
+
     def _begin(self) -> Offset:
         starting = self._options.starting
         if isinstance(starting, dict):
@@ -216,9 +233,9 @@ class StreamDriver:
         if self._filler is not None:
             self._filler.raise_if_failed()
             return self._filler
-        self._prepare([ref for ref in self._refs if str(ref) not in start.snapshots])
+        self._patiently(lambda: self._prepare([r for r in self._refs if str(r) not in start.snapshots]))
         identity = self._same_source(start)
-        self._capture.register(self._consumer)
+        self._patiently(lambda: self._capture.register(self._consumer))
         self._generations = {ref: found[0] for ref, found in self._capture.generations().items()}
         changelog = self._open_changelog(identity)
         # The GIL: a decoding thread must not make Spark's calls wait for their turn.
