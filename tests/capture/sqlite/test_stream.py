@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -228,6 +230,23 @@ def test_a_database_restored_from_a_backup_is_refused(source: Make, tmp_path: Pa
     with pytest.raises(IdentityMismatch, match="restored from a backup"):
         next(older.live(s.position, s.tables, consumer=CONSUMER))
     older.close()
+
+
+def test_a_database_restored_in_place_and_written_past_the_position_is_refused(
+    source: Make, tmp_path: Path
+) -> None:
+    s = source(T).install()
+    with closing(sqlite3.connect(tmp_path / "backup.db")) as backup:
+        s.app.backup(backup)
+        fill(s, "t", 0, 5)
+        s.changes()
+        assert s.position is not None
+        wait_until(lambda: s.capture.acknowledge(s.position, consumer=CONSUMER) == s.position)
+        backup.backup(s.app)
+    fill(s, "t", 100, 50)
+    assert s.capture.head() > s.position
+    with pytest.raises(IdentityMismatch, match="restored from a backup"):
+        s.changes()
 
 
 def test_a_consumer_that_is_not_registered_or_is_ahead_has_lost_its_log(source: Make) -> None:

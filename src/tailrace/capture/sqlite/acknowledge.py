@@ -58,6 +58,15 @@ class Acknowledger:
         """This is on record already."""
         self._recorded[consumer] = max(version, self._recorded.get(consumer, 0))
 
+    def forget(self, consumer: str) -> None:
+        """The consumer's cursor was removed: another one may begin anywhere."""
+        self._wanted = {name: version for name, version in self._wanted.items() if name != consumer}
+        self._recorded.pop(consumer, None)
+
+    def on_record(self, consumer: str) -> int:
+        """The newest acknowledgement that is known to be on record."""
+        return self._recorded.get(consumer, 0)
+
     @property
     def dirty(self) -> bool:
         """Is there something to write or to prune?"""

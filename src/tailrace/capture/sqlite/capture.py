@@ -105,6 +105,7 @@ class SqliteCapture(Capture):
                 return
         with writing(self._config) as connection:
             connection.execute(f"DELETE FROM {meta.CONSUMERS} WHERE name = ?", (consumer,))
+        self._cursors.forget(consumer)
 
     def consumers(self) -> list[Consumer]:
         with reading(self._config) as connection:

@@ -170,15 +170,20 @@ class Stream:
 
     def _check_counter(self, head: int) -> None:
         if head < self._position:
-            raise IdentityMismatch(
-                f"{self._config.path} is older than the state (restored from a backup?): "
-                f"it is at {head}, the state at {self._position}",
-                remedy="restore the state of the same moment, or give the pipeline a new state directory",
-            )
+            raise self._older(f"it is at {head}, the state at {self._position}")
+
+    def _older(self, what: str) -> IdentityMismatch:
+        return IdentityMismatch(
+            f"{self._config.path} is older than the state (restored from a backup?): {what}",
+            remedy="restore the state of the same moment, or give the pipeline a new state directory",
+        )
 
     def _check_cursor(self, connection: sqlite3.Connection) -> None:
         cursor = meta.cursor_of(connection, self._consumer)
         if cursor is not None and cursor <= self._position:
+            # Written past our position since it was restored, only the cursor tells.
+            if cursor < (known := self._cursors.on_record(self._consumer)):
+                raise self._older(f"{self._consumer} has acknowledged {cursor} there, and {known} before")
             self._cursors.recorded(self._consumer, cursor)
             return
         what = "is not registered" if cursor is None else f"has acknowledged {cursor}"
