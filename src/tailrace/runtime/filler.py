@@ -169,11 +169,18 @@ class Filler:
             if end > after or left <= 0.1 or not self._thread.is_alive():
                 return end
 
-    def catch_up(self, target: Position | int | None = None, timeout: float | None = None) -> int:
+    def catch_up(
+        self,
+        target: Position | int | None = None,
+        timeout: float | None = None,
+        *,
+        past: int | None = None,
+    ) -> int:
         """Wait until the changelog holds everything up to `target`, or up to the source's head as of now.
 
         And until the source has been looked at: an older copy of it has no more than the changelog, either.
-        Raises what ended the thread, if it ended; Transient when time is up.
+        Raises what ended the thread, if it ended; Transient when time is up. With `past` a full changelog
+        that holds something after that version ends the wait too: only who consumes it makes room.
         """
         if target is None:
             target = self._capture.head()
@@ -182,6 +189,8 @@ class Filler:
         deadline = None if timeout is None else time.monotonic() + timeout
         while (end := self.wait(version - 1, 0.5)) < version or not self._proved.wait(0.02):
             self.raise_if_failed()
+            if past is not None and end > past and self._state == "waiting for room":
+                break
             if self._closing.is_set() or not self._thread.is_alive():
                 self.raise_if_failed()
                 raise UsageError("the filler is closed")

@@ -50,7 +50,10 @@ T = TypeVar("T")
 
 def consumer_name(state_dir: str) -> str:
     """The cursor's name for a state directory that was given none: stable, and never shared by accident."""
-    return "spark-" + hashlib.sha256(state_dir.encode()).hexdigest()[:12]
+    # The place and not the text: queries in two directories may both call theirs "state".
+    local = "://" not in state_dir or state_dir.startswith("file:")
+    place = open_filesystem(state_dir)[1] if local else state_dir
+    return "spark-" + hashlib.sha256(place.encode()).hexdigest()[:12]
 
 
 class StreamDriver:
@@ -110,7 +113,7 @@ class StreamDriver:
         if self._bounded and self._target is None:
             self._target = self._capture.head().version
         if self._target is not None:
-            filler.catch_up(self._target)
+            filler.catch_up(self._target, past=start.position.version)
         end = self._advance(start, max_rows, max_bytes)
         if end == start and self._target is None:
             filler.wait(start.position.version, LONG_POLL)
