@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -271,6 +272,14 @@ class Rig:
             if writer.poll() is None:
                 writer.communicate("end\n", timeout=60)
             assert writer.returncode in (0, -signal.SIGKILL)
+
+    def sabotage_writer(self, dice: random.Random) -> None:
+        """Kill one writer wherever it is: what it was about to commit has an unknown outcome."""
+        living = [writer for writer in self._writers if writer.poll() is None]
+        if living:
+            victim = dice.choice(living)
+            victim.kill()
+            victim.communicate()
 
     def sentinel(self) -> int:
         """A row that shows how far the pipeline is."""
