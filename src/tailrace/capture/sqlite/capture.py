@@ -41,7 +41,8 @@ class SqliteCapture(Capture):
         self._config = config
         self._cursors = Acknowledger(config)
         self._closed = threading.Event()
-        self._guard = threading.Lock()
+        # `close` may come from a signal handler while this thread holds it.
+        self._guard = threading.RLock()
         self._waker: Waker | None = None
         self._source: str | None = None
 
