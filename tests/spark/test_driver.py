@@ -11,6 +11,7 @@ import pytest
 from tailrace.spark.driver import StreamDriver
 from tailrace.spark.offsets import Offset
 from tailrace.spark.options import SourceOptions
+from tailrace.spark.read import read_slice
 from tailrace.spark.source import open_capture
 from tests.support.shop import Shop
 from tests.support.waiting import wait_until
@@ -71,3 +72,35 @@ def test_a_bounded_run_makes_room_in_a_full_changelog_and_ends(shop: Shop, tmp_p
         ends[-1].position == open_capture(SourceOptions.parse({"url": shop.url, "tables": "orders"})).head()
     )
     once.close()
+
+
+def test_changes_of_a_table_left_out_by_a_run_that_came_to_nothing_are_captured_again(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shop.run("CREATE TABLE items (id INTEGER PRIMARY KEY)")
+    state = str(tmp_path / "state")
+    both = {"tables": "orders,items"}
+    first = driver(shop, state, **both)
+    start = first.initial()
+    first.close()
+    shop.insert(0, 2)
+    shop.run("INSERT INTO items VALUES (1)")
+
+    # Its changelog has the items only, and Spark never logged an offset of it.
+    killed = driver(shop, state, tables="items")
+    wait_until(lambda: killed.latest(start, max_rows=None, max_bytes=None) != start)
+    killed.close()
+
+    again = driver(shop, state, **both)
+    again.prepare_available_now()
+    end = again.latest(start, max_rows=None, max_bytes=None)
+    capture = open_capture(SourceOptions.parse({"url": shop.url, "tables": "orders"}))
+    seen = [
+        (row["table"], row["op"])
+        for part in again.partitions(start, end, single=False)
+        for batch in read_slice(part, "envelope", f"{state}/changelog", capture)
+        for row in batch.to_pylist()
+    ]
+    assert seen == [("orders", "c"), ("orders", "c"), ("items", "c")]
+    capture.close()
+    again.close()

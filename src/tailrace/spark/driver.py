@@ -241,6 +241,7 @@ class StreamDriver:
         self._patiently(lambda: self._capture.register(self._consumer))
         self._generations = {ref: found[0] for ref, found in self._capture.generations().items()}
         changelog = self._open_changelog(identity)
+        self._refill(changelog, start)
         # The GIL: a decoding thread must not make Spark's calls wait for their turn.
         sys.setswitchinterval(0.0005)
         self._filler = Filler(
@@ -265,6 +266,20 @@ class StreamDriver:
                 " checkpoint and stateDir",
             )
         return identity
+
+    def _refill(self, changelog: Changelog, start: Offset) -> None:
+        """Take the log anew from `start` on where a run with fewer tables has filled the changelog since."""
+        path = f"{self._root}/filled.json"
+        wanted = sorted(str(ref) for ref in self._refs)
+        saved = read_state(self._fs, path, "filled-tables")
+        filled = wanted if saved is None else saved["tables"]
+        # A table without a cursor is new and gets its snapshot.
+        followed = set(wanted) & set(start.snapshots)
+        behind = changelog.begun and changelog.acknowledged <= start.position.version
+        if behind and not followed <= set(filled):
+            changelog.truncate_after(start.position)
+        if saved is None or filled != wanted:
+            write_state(self._fs, path, "filled-tables", {"tables": wanted})
 
     def _accepted(self, start: Offset) -> dict[TableRef, str]:
         """Tables whose capture may have begun after the position: a snapshot covers what is missing."""
