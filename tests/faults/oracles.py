@@ -104,11 +104,21 @@ def _journal(paths: Iterable[Path]) -> tuple[Committed, set[tuple[int, int]], se
     return done, failed, unknown
 
 
+_READ: dict[Path, tuple[int, list[dict[str, Any]]]] = {}
+
+
 def changes_of(feed: Path) -> list[dict[str, Any]]:
-    """What the feed delivered, in order of arrival."""
+    """What the feed delivered, in order of arrival. Lines are only ever added, so they are read once."""
     if not feed.exists():
         return []
-    return [json.loads(line) for line in feed.read_text().splitlines()]
+    done, found = _READ.get(feed, (0, []))
+    with feed.open("rb") as file:
+        file.seek(done)
+        fresh = file.read()
+    found = found + [json.loads(line) for line in fresh.splitlines()]
+    _READ.clear()
+    _READ[feed] = (done + len(fresh), found)
+    return found
 
 
 def history(journals: Iterable[Path], feed: Path, lake: Path) -> None:

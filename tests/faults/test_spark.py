@@ -1,6 +1,6 @@
 """The same kills on Spark itself: driver, JVM, runner and workers are frozen and killed together.
 
-One life with the most telling faults runs with every `make test`; each row by itself belongs to the long ones.
+One life with the most telling faults is in `make test`; each row by itself is in `make test-long`.
 """
 
 from __future__ import annotations
