@@ -6,6 +6,7 @@ Whatever was done to it, a run either refuses by name or ends with an equal mirr
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -40,6 +41,12 @@ def prepared(rig: Make, **settings: Any) -> Rig:
 
 def newest(folder: Path, pattern: str) -> Path:
     return sorted(folder.glob(pattern))[-1]
+
+
+def put_back(path: Path, saved: bytes, status: os.stat_result) -> None:
+    """The file as it was, with its time: an owner's is its heartbeat."""
+    path.write_bytes(saved)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 FILES: dict[str, Callable[[Rig], Path]] = {
@@ -93,14 +100,14 @@ def test_damaged_or_newer_state_is_refused_by_name_and_nothing_is_acknowledged(r
     for name in ("changelog", "filler", "owner", "offset"):
         for damage in (truncated, emptied, flipped, newer):
             path = FILES[name](r)
-            saved = path.read_bytes()
+            saved, status = path.read_bytes(), path.stat()
             damage(path)
             ended = refused_or_equal(r)
             # Spark's own file is Spark's to judge where it no longer is JSON; it may only not be silent.
             assert ended == "StateUnreadable" or (name == "offset" and ended), f"{name} {damage.__name__}"
             # The batch that was logged may be whole in the changelog, and is then still right to write.
             assert r.delta_version() <= version + 1
-            path.write_bytes(saved)
+            put_back(path, saved, status)
     assert refused_or_equal(r) is None, "and heals when the files are there again"
 
 
@@ -127,14 +134,14 @@ def test_state_that_cannot_be_read_is_an_error_and_not_taken_for_none(rig: Make)
     version = r.delta_version()
     for name in ("changelog", "filler", "owner", "segment"):
         path = FILES[name](r)
-        saved = path.read_bytes()
+        saved, status = path.read_bytes(), path.stat()
         path.unlink()
         # A loop of links fails for every user, root too, and is no missing file.
         path.symlink_to(path.name)
         assert refused_or_equal(r) is not None, name
         assert r.delta_version() <= version + 1
         path.unlink()
-        path.write_bytes(saved)
+        put_back(path, saved, status)
     assert refused_or_equal(r) is None, "and heals when it can be read again"
 
 
