@@ -77,6 +77,8 @@ def test_limits_cut_batches_between_transactions_and_never_inside(
         wait_until(lambda: running.lastProgress is not None, timeout=60)
         for first in range(0, 70, 7):
             shop.insert(first, first + 7)
+        # One look may see several transactions as one group.
+        wait_until(lambda: len(query.rows) == 70, timeout=60)
         shop.insert(100, 150)
         wait_until(lambda: len(query.rows) == 120, timeout=30)
     finally:

@@ -55,7 +55,8 @@ def table_view_schema(table: TableSchema) -> pa.Schema:
     """The schema of `table_view`: the table's columns, then the five of the change."""
     taken = {field.name for field in META}
     for column in table.columns:
-        if column.name in taken:
+        # Spark tells columns apart regardless of case.
+        if column.name.lower() in taken:
             raise ConfigError(
                 f"table {table.ref} has a column {column.name}, which a typed view needs for itself",
                 remedy='read the table as envelopes: option view = "envelope"',

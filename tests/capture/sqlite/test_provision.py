@@ -152,6 +152,7 @@ URLS = {
     "sqlite:x.db?mode=rw": "no query",
     "sqlite:/no/such/file.db": "no file",
     "relative.db": "not a sqlite URL",
+    "sqlite:not-\udcff-text.db": "not valid UTF-8",
 }
 
 

@@ -93,6 +93,10 @@ def check_file(path: Path) -> None:
     The file is never opened here, only by SQLite: closing any other descriptor of it drops the locks that all
     connections of this process hold on it, and another process may then take the WAL away under them.
     """
+    if any("\ud800" <= sign <= "\udfff" for sign in str(path)):
+        raise ConfigError(
+            f"the path {str(path)!a} is not valid UTF-8", remedy="rename the file or its directory"
+        )
     try:
         status = path.stat()
     except FileNotFoundError:
