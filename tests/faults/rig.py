@@ -317,11 +317,13 @@ class Rig:
     def settle(self, timeout: float = 60.0) -> None:
         """O1 to O4, while the pipeline runs and the writers rest."""
         self.hush()
-        self.arrived(self.sentinel(), timeout)
-        # A sentinel comes by the log, which does not wait for a snapshot's last chunk.
+        # The sentinel must come by the log, after everything else, and not in a chunk that is read late.
         wait_until(
-            lambda: oracles.snapshot_left(self.checkpoint) == 0, timeout=timeout, what="the whole snapshot"
+            lambda: oracles.snapshot_left(self.checkpoint) == 0 or self._ended(),
+            timeout=timeout,
+            what="the whole snapshot",
         )
+        self.arrived(self.sentinel(), timeout)
         oracles.final_state(self.database, self.lake, self.feed)
         oracles.history(self.journals, self.feed, self.lake)
         self.caught_up()
