@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from tailrace.capture.contract import Capture
-from tailrace.changelog.reader import read_window
+from tailrace.changelog.reader import read_windows
 from tailrace.model.change import ChangeBatch, marker
 from tailrace.model.net import net
 from tailrace.model.pack import pack
@@ -62,9 +62,8 @@ def packed(kind: str, table: str, rows: int, payload: bytes) -> pa.RecordBatch:
 
 def _groups(part: Slice, changelog: str, capture: Capture) -> Iterator[Sequence[ChangeBatch]]:
     """Batches that interleave, together: a window of the log, or one batch of a chunk."""
-    wanted = set(part.tables)
-    for window in part.windows:
-        if batches := read_window(changelog, window, tables=wanted):
+    for batches in read_windows(changelog, part.windows, tables=set(part.tables)):
+        if batches:
             yield batches
     for chunk in part.chunks:
         for batch in read_chunk(chunk, capture):
