@@ -70,11 +70,14 @@ def net_view_schema(table: TableSchema) -> pa.Schema:
     return table_view_schema(table)
 
 
-def resolve_exact(values: pa.Array, tagged: pa.Array | None, table: TableSchema, column: str) -> pa.Array:
+def resolve_exact(
+    values: pa.Array, tagged: pa.Array | None, table: TableSchema, column: str, *, by_key: bool = False
+) -> pa.Array:
     """A column with its tagged values put in, or DataError where the column's type cannot hold them.
 
     In a string column the tags i, r, t and v become their text. Bytes, text that is not UTF-8, and any tagged
-    value in a column of another type do not fit.
+    value in a column of another type do not fit. With `by_key`, where rows are found again by their key, a
+    number in a key of text does not fit either: the number 1 and the text 1 are two keys.
     """
     if tagged is None or tagged.null_count == len(tagged):
         return values
@@ -86,8 +89,16 @@ def resolve_exact(values: pa.Array, tagged: pa.Array | None, table: TableSchema,
     tags, text = split_tags(tagged.filter(mask))
     string = pa.types.is_string(values.type)
     unfit = pc.is_in(tags, value_set=pa.array(["b", "x"])).true_count if string else len(tags)
+    name = f"{table.ref.name}.{column}"
+    if by_key and string and column in table.identity:
+        numbers = pc.is_in(tags, value_set=pa.array(["i", "r"])).true_count
+        if numbers:
+            raise DataError(
+                f"table {table.ref}: {numbers} values of the key column {column} are numbers, not text",
+                remedy=f'types = {{ "{name}" = "long" }} in [source], or declare the column\'s type',
+                place=str(table.ref),
+            )
     if unfit:
-        name = f"{table.ref.name}.{column}"
         what = "text" if string else str(table.column(column).type.name)
         remedy = f'types = {{ "{name}" = "string" }} in [source]'
         if string:
@@ -233,7 +244,7 @@ def _net_part(
             columns.append(pa.nulls(rows, field.type))
             continue
         tagged = exact.column(field.name) if exact is not None and field.name in exact.schema.names else None
-        columns.append(resolve_exact(values.column(field.name), tagged, net.table, field.name))
+        columns.append(resolve_exact(values.column(field.name), tagged, net.table, field.name, by_key=True))
     columns.append(pa.repeat(pa.scalar(kind), rows))
     columns += [meta.column(name) for name in ("position", "seq", "ts")]
     columns.append(pa.nulls(rows, NAMES))

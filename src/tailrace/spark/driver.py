@@ -201,6 +201,11 @@ class StreamDriver:
         if isinstance(starting, dict):
             offset = Offset.from_json(starting)
             self._same_source(offset)
+            if offset.position > (head := self._capture.head()):
+                raise ConfigError(
+                    f"startingOffsets is at {offset.position.version}, the source at {head.version} only",
+                    remedy="start from an offset that the source has reached, or from `earliest` or `latest`",
+                )
             self._capture.register(self._consumer, offset.position)
             return offset
         self._prepare(self._refs)
