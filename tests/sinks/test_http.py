@@ -21,6 +21,7 @@ from tailrace.model.secret import Secret
 from tailrace.sinks.contract import Progress
 from tailrace.sinks.http import HttpConfig, HttpSink
 from tests.model.changes import batch_of, table_of
+from tests.support.waiting import wait_until
 
 TABLE = table_of({"id": "long", "name": "string"})
 PROGRESS = Progress("p", 0, 9, {"main.orders": ("plan", 2)})
@@ -98,7 +99,7 @@ Make = Callable[..., HttpSink]
 def sink_of(server: Server) -> Iterator[Make]:
     made: list[HttpSink] = []
 
-    def make(sleep: Callable[[float], None] = time.sleep, **options: Any) -> HttpSink:
+    def make(sleep: Callable[[float], object] | None = None, **options: Any) -> HttpSink:
         options = {"backoff": 0.01, "timeout": 5.0, "max_elapsed": 5.0} | options
         made.append(HttpSink(HttpConfig(options.pop("url", server.url), **options), sleep=sleep))
         return made[-1]
@@ -193,6 +194,24 @@ def test_a_long_outage_ends_as_transient_within_the_bound(server: Server, sink_o
         sink_of(max_elapsed=0.5).write([rows(1)], PROGRESS)
     assert time.monotonic() - started < 3
     assert "127.0.0.1" in str(caught.value)
+
+
+def test_a_stop_ends_the_waiting_of_a_write(server: Server, sink_of: Make) -> None:
+    server.script = [(503, {"Retry-After": "60"})]
+    sink = sink_of(max_elapsed=120)
+
+    def stop() -> None:
+        wait_until(lambda: server.requests)
+        sink.hurry()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    started = time.monotonic()
+    with pytest.raises(Transient, match="status 503"):
+        sink.write([rows(1)], PROGRESS)
+    stopping.join()
+    assert time.monotonic() - started < 30
+    assert len(server.requests) == 1
 
 
 def cut_after(sent: bytes) -> Callable[[http.server.BaseHTTPRequestHandler], None]:

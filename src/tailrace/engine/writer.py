@@ -7,11 +7,10 @@ passing fault of a sink is retried here, inside the batch, so that nothing is ac
 from __future__ import annotations
 
 import json
-import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +23,7 @@ from tailrace.model.change import ChangeBatch, Op
 from tailrace.model.errors import NeedsOperator, Transient
 from tailrace.model.net import net
 from tailrace.model.pack import unpack
+from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.observer import Observer
 from tailrace.sinks.contract import Progress, Report
 from tailrace.spark.offsets import Offset
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PARALLEL_TABLES = 2
+BACKOFF = Backoff(first=0.2)
+Answer = TypeVar("Answer")
 
 
 class BatchWriter:
@@ -59,9 +61,18 @@ class BatchWriter:
             self.error = error
             raise
 
+    def hurry(self) -> None:
+        """A stop was asked for: sinks give up waiting for their destination."""
+        for feed in self._spec.feeds:
+            feed.sink.hurry()
+
     def close(self) -> None:
-        """End the threads."""
+        """End the threads and let go of the destinations."""
         self._pool.shutdown(wait=True)
+        for mirror in self._spec.mirrors:
+            mirror.sink.close()
+        for feed in self._spec.feeds:
+            feed.sink.close()
 
     def _write(self, frame: DataFrame, number: int) -> None:
         begun = time.monotonic()
@@ -109,7 +120,7 @@ class BatchWriter:
         if self._quarantine is not None:
             batches = [self._quarantine.sift(batch) for batch in batches]
         changes = net(batches)
-        if not changes.reset and not mirror.sink.exists(mirror.target):
+        if not changes.reset and not self._patiently(lambda: mirror.sink.exists(mirror.target)):
             if self._requested(mirror):
                 return Report(skipped=True)
             raise NeedsOperator(
@@ -125,6 +136,8 @@ class BatchWriter:
             deleted=report.deleted,
             skipped=report.skipped,
         )
+        for note in report.notes:
+            self._observer.event("sink.note", message=note)
         return report
 
     def _requested(self, mirror: Mirror) -> bool:
@@ -132,19 +145,20 @@ class BatchWriter:
         store = PlanStore(*open_filesystem(self._spec.options["stateDir"]))
         return mirror.table in store.requests().values()
 
-    def _patiently(self, write: Callable[[], Report]) -> Report:
-        """Retry passing faults with backoff and full jitter; a stop ends the waiting."""
+    def _patiently(self, call: Callable[[], Answer]) -> Answer:
+        """Retry passing faults of a sink with backoff; a stop ends the waiting."""
         deadline = time.monotonic() + self._spec.retry_seconds
-        delay = 0.2
+        attempt = 0
         while True:
             try:
-                return write()
+                return call()
             except Transient as error:
                 if time.monotonic() >= deadline or self._gate.closed:
                     raise
+                attempt += 1
+                delay = BACKOFF.delay(attempt)
                 self._observer.event("sink.retry", message=error.message, seconds=delay)
-                self._gate.wait_closed(random.uniform(0, delay))  # noqa: S311 - jitter, not secrecy
-                delay = min(delay * 2, 30.0)
+                self._gate.wait_closed(delay)
 
 
 def received(table: pa.Table, pipeline: str) -> tuple[Progress | None, set[str], list[ChangeBatch]]:

@@ -7,6 +7,7 @@ middle leaves the first bodies delivered; the replay sends all again under the s
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -20,12 +21,13 @@ from tailrace.sinks.http.encode import bodies, idempotency_key
 
 
 class HttpSink(FeedSink):
-    """Posts changes to `config.url`. `sleep` waits between tries."""
+    """Posts changes to `config.url`. `sleep` waits between tries; true means that it was ended by `hurry`."""
 
-    def __init__(self, config: HttpConfig, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, config: HttpConfig, *, sleep: Callable[[float], object] | None = None) -> None:
         self._config = config
         self._client = HttpClient(config)
-        self._sleep = sleep
+        self._hurried = threading.Event()
+        self._sleep = sleep or self._hurried.wait
 
     def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
         deadline = time.monotonic() + self._config.max_elapsed
@@ -42,15 +44,18 @@ class HttpSink(FeedSink):
             # Never sooner than the server asked for, and never at once because it asked for nothing.
             wait = max(fault.after or 0.0, random.uniform(0, limit))  # noqa: S311
             tries += 1
-            if time.monotonic() + wait > deadline:
+            late = time.monotonic() + wait > deadline
+            if late or self._sleep(wait):
                 raise Transient(
                     f"not delivered after {tries} tries, the last failed with {fault.reason}",
                     place=self._client.place,
                 )
-            self._sleep(wait)
 
     def flush(self) -> None:
         """Every body was accepted before `write` returned."""
+
+    def hurry(self) -> None:
+        self._hurried.set()
 
     def close(self) -> None:
         self._client.close()
