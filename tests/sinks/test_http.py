@@ -163,11 +163,17 @@ def test_retry_after_is_honoured(server: Server, sink_of: Make, date: bool) -> N
     assert 1.9 < waited[0] <= 3.6
 
 
-def test_a_retry_after_beyond_the_bound_is_transient_at_once(server: Server, sink_of: Make) -> None:
+def test_a_retry_after_beyond_the_bound_is_transient_at_once_and_still_honoured(
+    server: Server, sink_of: Make
+) -> None:
     server.script = [(503, {"Retry-After": "3600"})]
     started = time.monotonic()
+    sink = sink_of()
     with pytest.raises(Transient, match="status 503"):
-        sink_of().write([rows(1)], PROGRESS)
+        sink.write([rows(1)], PROGRESS)
+    with pytest.raises(Transient, match="asked to wait"):
+        sink.write([rows(1)], PROGRESS)
+    assert len(server.requests) == 1
     assert time.monotonic() - started < 2
 
 

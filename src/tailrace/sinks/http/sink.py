@@ -28,9 +28,15 @@ class HttpSink(FeedSink):
         self._client = HttpClient(config)
         self._hurried = threading.Event()
         self._sleep = sleep or self._hurried.wait
+        self._not_before = 0.0
 
     def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
-        deadline = time.monotonic() + self._config.max_elapsed
+        now = time.monotonic()
+        if now < self._not_before:
+            # The engine calls again after a Transient, sooner than the server may have asked for.
+            asked = f"the server asked to wait, for another {self._not_before - now:.0f} s"
+            raise Transient(asked, place=self._client.place)
+        deadline = now + self._config.max_elapsed
         written = 0
         for piece, (count, body) in enumerate(bodies(lines(batches), self._config.max_batch_bytes)):
             self._deliver(body, idempotency_key(progress, piece, body), deadline)
@@ -46,6 +52,7 @@ class HttpSink(FeedSink):
             tries += 1
             late = time.monotonic() + wait > deadline
             if late or self._sleep(wait):
+                self._not_before = time.monotonic() + (fault.after or 0.0)
                 raise Transient(
                     f"not delivered after {tries} tries, the last failed with {fault.reason}",
                     place=self._client.place,
