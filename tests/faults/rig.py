@@ -232,7 +232,7 @@ class Rig:
         pipe = self.pipe
         deadline = time.monotonic() + timeout
         while not self.points.met(point):
-            ended = pipe.process.poll()
+            ended = pipe.process.returncode if self._ended() else None
             assert ended in (None, -signal.SIGKILL), f"it ended with {ended} before {point}\n{pipe.tail()}"
             assert time.monotonic() < deadline, f"nobody came to {point}\n{pipe.tail()}"
             time.sleep(0.01)
