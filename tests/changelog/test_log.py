@@ -223,9 +223,9 @@ def test_bound_respects_limits_at_transaction_ends_and_always_makes_progress(uri
         assert log.bound(3, max_bytes=1) == 4
         assert log.bound(12) == 12
         assert log.bound(3, up_to=3) == 3
-        assert log.pending_rows(0) == 120
-        assert log.pending_rows(5) == 70
-        assert log.pending_rows(12) == 0
+        assert log.rows(0, 12) == 120
+        assert log.rows(5, 12) == 70
+        assert log.rows(12, 12) == 0
 
 
 def test_parts_out_of_order_are_refused_and_change_nothing(tmp_path: Path) -> None:

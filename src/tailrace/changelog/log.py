@@ -248,11 +248,6 @@ class Changelog:
             limit = MAX_VERSION if up_to is None else up_to
             return self._index.bound(start, max_rows=max_rows, max_bytes=max_bytes, up_to=limit)
 
-    def pending_rows(self, start: int) -> int:
-        """Published rows after `start`."""
-        with self._changed:
-            return self._index.rows_after(start)
-
     def rows(self, start: int, end: int) -> int:
         """Published rows of (start, end]."""
         with self._changed:

@@ -171,10 +171,6 @@ class Table(Section):
         default="", alias="as", description="The mirror's name in the sink. Default: the table's name."
     )
 
-    def target_of(self, table: str) -> str:
-        """The mirror's name for a captured table of that name."""
-        return self.target or table.rpartition(".")[2]
-
 
 class Feed(Section):
     """A change feed: every change of some tables, sent to a sink."""

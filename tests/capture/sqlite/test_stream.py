@@ -240,11 +240,12 @@ def test_a_database_restored_in_place_and_written_past_the_position_is_refused(
         s.app.backup(backup)
         fill(s, "t", 0, 5)
         s.changes()
-        assert s.position is not None
-        wait_until(lambda: s.capture.acknowledge(s.position, consumer=CONSUMER) == s.position)
+        position = s.position
+        assert position is not None
+        wait_until(lambda: s.capture.acknowledge(position, consumer=CONSUMER) == position)
         backup.backup(s.app)
     fill(s, "t", 100, 50)
-    assert s.capture.head() > s.position
+    assert s.capture.head() > position
     with pytest.raises(IdentityMismatch, match="restored from a backup"):
         s.changes()
 
