@@ -143,9 +143,8 @@ class StreamDriver:
         """
         filler = self._filler or self._open(start, cut=end.position.version)
         changelog = self._log()
-        while changelog.end < end.position.version:
-            filler.raise_if_failed()
-            filler.wait(changelog.end, LONG_POLL)
+        if changelog.end < end.position.version:
+            filler.catch_up(end.position)
         windows = changelog.plan(start.position.version, end.position.version)
         chunks = self._snapshots.reads(start, end)
         tables = tuple(self._refs)
