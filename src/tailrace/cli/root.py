@@ -12,7 +12,7 @@ import typer
 from tailrace.cli import check, init, install, run, schema, snapshot, status
 from tailrace.cli.options import ConfigPath
 from tailrace.cli.screen import messages, plain, show_error
-from tailrace.model.errors import TailraceError, UsageError
+from tailrace.model.errors import TailraceError, UsageError, policy
 
 ABORTED = 130
 _debug = False
@@ -85,7 +85,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except TailraceError as error:
         _traceback()
         show_error(error)
-        return error.exit_code
+        return policy(error).exit_code
     except typer.TyperException as error:
         return _usage(error)
     except (KeyboardInterrupt, typer.Abort):
@@ -100,7 +100,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         show_error(
             TailraceError(f"unexpected {type(error).__name__}: {error}", remedy="run it again with --debug")
         )
-        return 1
+        return policy(error).exit_code
 
 
 def _usage(error: typer.TyperException) -> int:
