@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tailrace.model.errors import ConfigError, DataError
 from tailrace.model.net import net
 from tailrace.model.views import (
+    NAMES,
     conform,
     envelope_schema,
     net_view,
@@ -163,6 +164,8 @@ def test_a_view_conforms_to_the_columns_a_query_was_started_with() -> None:
     )
     view = old.append_column("_absent", pa.array([["gone"]], pa.list_(pa.string())))
     assert conform(view, schema).to_pylist() == [{"id": 1, "n": "5", "new": None, "_absent": ["gone", "new"]}]
+    nothing = view.set_column(view.schema.get_field_index("_absent"), "_absent", pa.nulls(1, NAMES))
+    assert conform(nothing, schema).column("_absent").to_pylist() == [["new"]]
     assert conform(view, None) is view
     with pytest.raises(DataError, match="column gone"):
         conform(view, pa.schema([("gone", pa.int64())]))

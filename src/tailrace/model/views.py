@@ -125,17 +125,16 @@ def conform(view: pa.RecordBatch, schema: pa.Schema | None) -> pa.RecordBatch:
         if field.name in missing:
             columns.append(pa.nulls(len(view), field.type))
         elif field.name == "_absent" and missing:
-            known = pc.coalesce(view.column("_absent"), pa.scalar([], NAMES))
-            more = pa.array([missing] * len(view), NAMES)
-            columns.append(_joined(known, more))
+            columns.append(_joined(view.column("_absent"), missing))
         else:
             columns.append(_cast(view.column(field.name), field))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _joined(first: pa.ListArray, second: pa.ListArray) -> pa.ListArray:
-    both = [[*one, *two] for one, two in zip(first.to_pylist(), second.to_pylist(), strict=True)]
-    return pa.array(both, NAMES)
+def _joined(known: pa.ListArray, missing: list[str]) -> pa.ListArray:
+    if known.null_count == len(known):
+        return pa.repeat(pa.scalar(missing, NAMES), len(known))
+    return pa.array([[*(names or ()), *missing] for names in known.to_pylist()], NAMES)
 
 
 def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
