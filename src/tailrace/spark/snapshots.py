@@ -90,9 +90,9 @@ class Snapshots:
         for table, plan in list(self._begun.items()):
             if (cursor := offset.snapshots.get(table)) is not None and cursor.plan == plan.id:
                 del self._begun[table]
-                self._plans.keep_only(
-                    {c.plan for c in offset.snapshots.values()} | {p.id for p in self._begun.values()}
-                )
+                kept = {c.plan for c in offset.snapshots.values()} | {p.id for p in self._begun.values()}
+                self._plans.keep_only(kept)
+                self._known = {name: known for name, known in self._known.items() if name in kept}
 
     def _cursor(self, table: str, ref: TableRef, cursor: Cursor | None, generation: str) -> Cursor:
         begun = self._begun.get(table)
