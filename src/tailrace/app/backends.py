@@ -16,20 +16,11 @@ from urllib.parse import unquote
 
 from tailrace.capture.contract import Capture
 from tailrace.model.errors import ConfigError
+from tailrace.model.scheme import scheme_of, unknown_scheme
 
 if TYPE_CHECKING:
     from tailrace.config import Config, Sink
     from tailrace.sinks.contract import FeedSink, TableSink
-
-SCHEMES = ("sqlite",)
-LATER = {
-    "postgres": "PostgreSQL",
-    "postgresql": "PostgreSQL",
-    "mysql": "MySQL",
-    "mariadb": "MariaDB",
-    "sqlserver": "SQL Server",
-    "mssql": "SQL Server",
-}
 
 
 def capture_for(
@@ -40,22 +31,12 @@ def capture_for(
         from tailrace.config.references import expand
 
         url = expand(url, os.environ if environ is None else environ)
-    scheme = url.partition(":")[0].lower() if ":" in url else ""
+    scheme = scheme_of(url)
     if scheme == "sqlite":
         from tailrace.capture.sqlite import SqliteCapture, SqliteConfig
 
         return SqliteCapture(SqliteConfig.from_url(url, {"types": dict(types)} if types else None))
-    raise _unknown_scheme(scheme)
-
-
-def _unknown_scheme(scheme: str) -> ConfigError:
-    known = ", ".join(f"{name}:" for name in SCHEMES)
-    remedy = f"known sources: {known} (as in sqlite:shop.db)"
-    if scheme in LATER:
-        return ConfigError(f"this version of Tailrace has no {LATER[scheme]} capture", remedy=remedy)
-    if not scheme:
-        return ConfigError("a source URL begins with its kind", remedy=remedy)
-    return ConfigError(f"no capture is known for {scheme}: URLs", remedy=remedy)
+    raise unknown_scheme(scheme)
 
 
 def rebase(url: str, directory: Path) -> str:
