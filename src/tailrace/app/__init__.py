@@ -10,6 +10,7 @@ from tailrace.app.judging import check
 from tailrace.app.operations import (
     forget_consumer,
     is_running,
+    obstacles,
     refuse_while_running,
     request_snapshots,
     setup,
@@ -28,6 +29,7 @@ __all__ = [
     "feed_sink_for",
     "forget_consumer",
     "is_running",
+    "obstacles",
     "open_spark",
     "opened",
     "pipeline_spec",

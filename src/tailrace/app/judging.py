@@ -13,9 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tailrace.app.backends import opened
-from tailrace.app.parts import captured_tables, checkpoint_of, feeds_of, mirrors_of
+from tailrace.app.belonging import known_offset, strangers
+from tailrace.app.parts import captured_tables, feeds_of, mirrors_of
 from tailrace.capture.contract import Capture, Finding
-from tailrace.model.errors import ConfigError, NeedsOperator, SchemaDrift, SetupMissing, TailraceError
+from tailrace.model.errors import (
+    ConfigError,
+    IdentityMismatch,
+    NeedsOperator,
+    SchemaDrift,
+    SetupMissing,
+    TailraceError,
+)
 from tailrace.model.table import TableRef
 
 if TYPE_CHECKING:
@@ -26,10 +34,19 @@ _MASTER = re.compile(r"local|local\[(\d+|\*)(,\s*\d+)?\]|local-cluster\[.*\]|yar
 
 
 def judge(config: Config, capture: Capture, refs: Sequence[TableRef]) -> list[Finding]:
-    """What stands in the way. What the first run sets up by itself is told, but is no error."""
-    findings = []
+    """What stands in the way. What a run sets up by itself is told, but is no error."""
+    findings = strangers(config, capture)
+    if findings:
+        return findings
+    offset = known_offset(config)
+    read_before = set() if offset is None else set(offset.snapshots)
     for finding in capture.coverage(refs):
-        if finding.code in ("not_set_up", "drift") and _sets_up(config):
+        # What a former run relied on must not change under it; of any other table a run installs capture.
+        if (
+            finding.code in ("not_set_up", "drift")
+            and config.source.setup == "auto"
+            and finding.table not in read_before
+        ):
             finding = replace(finding, severity="info", remedy="nothing to do: `tailrace run` sets it up")  # noqa: PLW2901
         findings.append(finding)
     if not _MASTER.fullmatch(config.spark.master):
@@ -51,11 +68,6 @@ def _directories(config: Config) -> Iterator[tuple[str, Path]]:
             yield f"sink {name}", Path(sink.path)
 
 
-def _sets_up(config: Config) -> bool:
-    """Whether a run would install capture: what a former run relied on must not change under it."""
-    return config.source.setup == "auto" and not Path(checkpoint_of(config), "offsets").exists()
-
-
 def unwritable(directory: Path, what: str) -> str | None:
     there = directory
     while not there.exists() and there != there.parent:
@@ -69,7 +81,11 @@ def unwritable(directory: Path, what: str) -> str | None:
 
 def refuse(findings: Sequence[Finding]) -> None:
     """Raise the first error among them, as the kind it is."""
-    kinds: dict[str, type[TailraceError]] = {"not_set_up": SetupMissing, "drift": SchemaDrift}
+    kinds: dict[str, type[TailraceError]] = {
+        "not_set_up": SetupMissing,
+        "drift": SchemaDrift,
+        "other_source": IdentityMismatch,
+    }
     for finding in findings:
         if finding.severity == "error":
             raise kinds.get(finding.code, ConfigError)(finding.message, remedy=finding.remedy)

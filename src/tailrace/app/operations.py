@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tailrace.app.backends import capture_for, opened
 from tailrace.app.judging import refuse, unwritable
 from tailrace.app.parts import captured_tables, checkpoint_of
+from tailrace.capture.contract import Finding
 from tailrace.model.errors import ConfigError, StateOwned
 from tailrace.model.table import TableRef
 
@@ -22,6 +23,15 @@ def tables_of(url: str) -> list[tuple[TableRef, bool]]:
     capture = capture_for(url)
     try:
         return [(ref, bool(capture.describe(ref).key)) for ref in capture.tables()]
+    finally:
+        capture.close()
+
+
+def obstacles(url: str) -> list[Finding]:
+    """What must be mended at the source before any table of it can be captured."""
+    capture = capture_for(url)
+    try:
+        return [finding for finding in capture.coverage(()) if finding.severity == "error"]
     finally:
         capture.close()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tailrace.app.backends import opened
+from tailrace.app.belonging import claim
 from tailrace.app.judging import judge, refuse
 from tailrace.app.parts import captured_tables, checkpoint_of, feeds_of, mirrors_of, spark_log_of
 from tailrace.model.errors import NeedsOperator, TailraceError
@@ -87,6 +88,8 @@ def open_spark(config: Config) -> SparkSession:
 
     log = spark_log_of(config)
     config.state.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with opened(config) as capture:
+        claim(config, captured_tables(config, capture))
     try:
         spark = open_session(config.name, master=config.spark.master, settings=config.spark.settings, log=log)
     except Exception as error:

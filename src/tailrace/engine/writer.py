@@ -20,7 +20,7 @@ from tailrace.engine.gate import Closed, Gate
 from tailrace.engine.quarantine import Quarantine
 from tailrace.engine.spec import Feed, Mirror, PipelineSpec
 from tailrace.model.change import ChangeBatch, Op
-from tailrace.model.errors import NeedsOperator, Transient
+from tailrace.model.errors import DataError, NeedsOperator, SchemaDrift, Transient
 from tailrace.model.net import net
 from tailrace.model.pack import unpack
 from tailrace.runtime.backoff import Backoff
@@ -117,6 +117,15 @@ class BatchWriter:
     def _mirror(self, mirror: Mirror, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
         if not batches:
             return Report()
+        try:
+            return self._apply(mirror, batches, progress)
+        except (DataError, SchemaDrift):
+            # The batch comes again as it was, whatever was mended since; a fresh snapshot will replace it.
+            if self._requested(mirror):
+                return Report(skipped=True)
+            raise
+
+    def _apply(self, mirror: Mirror, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
         if self._quarantine is not None:
             batches = [self._quarantine.sift(batch) for batch in batches]
         changes = net(batches)

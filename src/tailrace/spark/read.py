@@ -73,6 +73,9 @@ def _groups(part: Slice, changelog: str, capture: Capture) -> Iterator[Sequence[
 def read_chunk(read: ChunkRead, capture: Capture) -> Iterator[ChangeBatch]:
     """A chunk's rows, not before every transaction up to its position is visible to a reader."""
     table = TableSchema.from_json(read.table)
+    if capture.describe(table.ref).generation != table.generation:
+        # Capture of the table began anew since the plan was made: its own snapshot follows and replaces this.
+        return
     capture.wait_visible(Position(read.source, read.position), VISIBLE_TIMEOUT)
     if read.chunk.index == 0:
         yield marker(table, read.position, read.seq - 1, int(time.time() * 1_000_000))

@@ -66,9 +66,11 @@ class Snapshots:
         return cursors
 
     def reads(self, start: Offset, end: Offset) -> list[ChunkRead]:
-        """The chunks between two offsets."""
+        """The chunks between two offsets, of the tables that are still read."""
         reads = []
         for table, cursor in sorted(end.snapshots.items()):
+            if table not in self._refs:
+                continue
             before = start.snapshots.get(table)
             first = before.next if before is not None and before.plan == cursor.plan else 0
             if first < cursor.next:
