@@ -67,3 +67,20 @@ def test_a_database_without_any_key_gets_a_feed(tmp_path: Path) -> None:
     assert tailrace(tmp_path, "init", "sqlite:shop.db").returncode == 0
     body = tomllib.loads((tmp_path / "tailrace.toml").read_text())
     assert body["feed"] == [{"tables": ["*"], "sink": "stdout"}]
+
+
+def test_a_database_without_wal_comes_with_the_command_that_mends_it(tmp_path: Path) -> None:
+    make_shop(tmp_path / "shop.db", wal=False)
+    done = tailrace(tmp_path, "init", "sqlite:shop.db")
+    assert done.returncode == 0, done.stderr
+    assert "is not in WAL mode" in done.stdout
+    assert "PRAGMA journal_mode=WAL" in done.stdout
+
+
+def test_a_remedy_names_the_file_that_the_command_was_pointed_at(tmp_path: Path) -> None:
+    make_shop(tmp_path / "shop.db")
+    tailrace(tmp_path, "init", "sqlite:shop.db", "--output", "my shop.toml")
+    file = tmp_path / "my shop.toml"
+    file.write_text(file.read_text().replace("[source]\n", '[source]\nsetup = "manual"\n'))
+    done = tailrace(tmp_path, "check", "-c", "my shop.toml")
+    assert "remedy: tailrace setup -c 'my shop.toml'" in done.stdout

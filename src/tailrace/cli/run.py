@@ -22,7 +22,7 @@ import typer
 from tailrace.cli.lines import Level, LogFormat, LogLines
 from tailrace.cli.live import LiveView
 from tailrace.cli.options import ConfigPath, load
-from tailrace.cli.screen import Screen
+from tailrace.cli.screen import Screen, counted
 from tailrace.cli.watch import Watch
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ def command(
             result = _run(loaded, spec, once, _Both(watch, lines), stopper)
         if result is not None and screen.watched:
             done = "caught up" if once and not stopper.asked else "stopped"
-            screen.stream.write(f"{done}: {result.rows:,} changes in {result.batches:,} batches\n")
+            screen.stream.write(
+                f"{done}: {counted(result.rows, 'change')} in {counted(result.batches, 'batch', 'batches')}\n"
+            )
 
 
 def _mixes(config: Config) -> bool:
