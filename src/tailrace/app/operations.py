@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from tailrace.engine.status import Status
 
 
+# A run that has just ended lets go of its state a moment after its last word.
+LEAVING_SECONDS = 3.0
+
+
 def tables_of(url: str) -> list[tuple[TableRef, bool]]:
     """Every table that could be captured, and whether it has a primary key."""
     capture = capture_for(url)
@@ -38,7 +42,7 @@ def obstacles(url: str) -> list[Finding]:
 
 def setup(config: Config) -> list[str]:
     """Install capture for the configuration's tables; a sentence for each thing done."""
-    refuse_while_running(config)
+    refuse_while_running(config, patience=LEAVING_SECONDS)
     with opened(config) as capture:
         refs = captured_tables(config, capture)
         refuse([f for f in capture.coverage(refs) if f.code not in ("not_set_up", "drift")])
@@ -47,7 +51,7 @@ def setup(config: Config) -> list[str]:
 
 def teardown(config: Config, tables: Sequence[str] = ()) -> list[str]:
     """Remove capture of some tables, or of everything. The state directory is left as it is."""
-    refuse_while_running(config)
+    refuse_while_running(config, patience=LEAVING_SECONDS)
     with opened(config) as capture:
         return capture.teardown(capture.resolve(tables) if tables else None)
 
@@ -62,7 +66,7 @@ def forget_consumer(config: Config, consumer: str) -> None:
                 remedy=f"consumers: {', '.join(known) or 'none'}",
             )
         if consumer == config.consumer:
-            refuse_while_running(config)
+            refuse_while_running(config, patience=LEAVING_SECONDS)
         capture.forget(consumer)
 
 
