@@ -153,6 +153,17 @@ def test_passing_faults_are_retried_under_the_same_key(server: Server, sink_of: 
     assert len(set(server.keys)) == 1
 
 
+def test_whoever_watches_is_told_why_and_how_long_the_sink_waits(server: Server, sink_of: Make) -> None:
+    server.script = [503]
+    told: list[tuple[str, float]] = []
+    waited: list[float] = []
+    sink = sink_of(sleep=waited.append)
+    sink.watch(lambda message, seconds: told.append((message, seconds)))
+    sink.write([rows(1)], PROGRESS)
+    assert [seconds for _, seconds in told] == waited
+    assert "503" in told[0][0]
+
+
 @pytest.mark.parametrize("date", [False, True])
 def test_retry_after_is_honoured(server: Server, sink_of: Make, date: bool) -> None:
     asked = email.utils.formatdate(time.time() + 3.5, usegmt=True) if date else "2"

@@ -7,6 +7,7 @@ passing fault of a sink is retried here, inside the batch, so that nothing is ac
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +47,8 @@ class BatchWriter:
         self._observer = observer
         self._quarantine = Quarantine(spec.dead_letters) if spec.on_error == "skip" else None
         self._pool = ThreadPoolExecutor(PARALLEL_TABLES, thread_name_prefix="tailrace-mirror")
+        for feed in spec.feeds:
+            feed.sink.watch(self._waiting)
         self.error: BaseException | None = None
         self.batches = 0
         self.rows = 0
@@ -79,7 +82,8 @@ class BatchWriter:
         progress, begun_tables, batches = received(frame.toArrow(), self._spec.name)
         if progress is None:
             return
-        rows = sum(len(batch) for batch in batches)
+        counts = _counts(batches)
+        rows = sum(counts.values())
         self._observer.event("batch.started", batch=number, rows=rows)
         for feed in self._spec.feeds:
             self._feed(feed, [batch for batch in batches if feed.wants(batch)], progress)
@@ -95,7 +99,7 @@ class BatchWriter:
             rows=rows,
             position=progress.end,
             seconds=time.monotonic() - begun,
-            tables=_counts(batches),
+            tables=counts,
             written=sum(report.written for report in reports),
             deleted=sum(report.deleted for report in reports),
         )
@@ -134,7 +138,7 @@ class BatchWriter:
                 return Report(skipped=True)
             raise NeedsOperator(
                 f"the mirror {mirror.target} of {mirror.table} is gone; changes alone cannot bring it back",
-                remedy=f"tailrace snapshot --table {mirror.table.name}, then run again",
+                remedy=f"tailrace snapshot --table {shlex.quote(mirror.table.name)}, then run again",
             )
         report = self._patiently(lambda: mirror.sink.apply(mirror.target, changes, progress))
         self._observer.event(
@@ -154,6 +158,9 @@ class BatchWriter:
         store = PlanStore(*open_filesystem(self._spec.options["stateDir"]))
         return mirror.table in store.requests().values()
 
+    def _waiting(self, message: str, seconds: float) -> None:
+        self._observer.event("sink.retry", message=message, seconds=seconds)
+
     def _patiently(self, call: Callable[[], Answer]) -> Answer:
         """Retry passing faults of a sink with backoff; a stop ends the waiting."""
         deadline = time.monotonic() + self._spec.retry_seconds
@@ -166,7 +173,7 @@ class BatchWriter:
                     raise
                 attempt += 1
                 delay = BACKOFF.delay(attempt)
-                self._observer.event("sink.retry", message=error.message, seconds=delay)
+                self._waiting(error.message, delay)
                 self._gate.wait_closed(delay)
 
 
@@ -202,7 +209,13 @@ def _without_snapshot(batch: ChangeBatch) -> ChangeBatch:
 
 
 def _counts(batches: Sequence[ChangeBatch]) -> dict[str, int]:
+    """Changes by table. The marker before a snapshot is none: nothing happened to a row."""
     counts: dict[str, int] = {}
     for batch in batches:
-        counts[batch.table.ref.name] = counts.get(batch.table.ref.name, 0) + len(batch)
+        counts[batch.table.ref.name] = counts.get(batch.table.ref.name, 0) + _changes(batch)
     return counts
+
+
+def _changes(batch: ChangeBatch) -> int:
+    markers = pc.sum(pc.equal(batch.data["op"], Op.SNAPSHOT.value)).as_py()
+    return len(batch) - int(markers or 0)

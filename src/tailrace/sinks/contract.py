@@ -27,7 +27,7 @@ where `snapshots` is not empty; it promises that the later reading is at least a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -107,6 +107,12 @@ class FeedSink(ABC):
     @abstractmethod
     def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
         """Send the changes of one micro-batch, of any number of tables."""
+
+    def watch(self, waiting: Callable[[str, float], None]) -> None:  # noqa: B027 - most sinks never wait
+        """Before the first write: whom to tell why, and for how many seconds, the sink waits to try again.
+
+        For a sink that retries by itself. `waiting` is called on the thread of `write`.
+        """
 
     @abstractmethod
     def flush(self) -> None:

@@ -250,6 +250,14 @@ def test_a_database_restored_in_place_and_written_past_the_position_is_refused(
         s.changes()
 
 
+def test_a_remedy_quotes_an_odd_name_for_the_shell(source: Make) -> None:
+    s = source('CREATE TABLE "my; t" (id INTEGER PRIMARY KEY)').install()
+    s.capture.forget(CONSUMER)
+    with pytest.raises(LogLost) as raised:
+        s.parts()
+    assert raised.value.remedy == "tailrace snapshot --table 'my; t'"
+
+
 def test_a_consumer_that_is_not_registered_or_is_ahead_has_lost_its_log(source: Make) -> None:
     s = source(T).install()
     start = s.position

@@ -15,7 +15,7 @@ from uuid import uuid4
 from tailrace.capture.contract import Finding
 from tailrace.capture.sqlite import catalog, drift, meta, triggers
 from tailrace.capture.sqlite.catalog import PREFIX
-from tailrace.capture.sqlite.client import WAL_REMEDY, is_wal, reading, require_wal, writing
+from tailrace.capture.sqlite.client import is_wal, reading, require_wal, wal_remedy, writing
 from tailrace.capture.sqlite.config import SqliteConfig
 from tailrace.capture.sqlite.indexes import runs_before
 from tailrace.capture.sqlite.meta import TABLES, Captured
@@ -123,7 +123,9 @@ def coverage(config: SqliteConfig, tables: Sequence[TableRef]) -> list[Finding]:
     found: list[Finding] = []
     with reading(config) as connection:
         if not is_wal(connection):
-            found.append(Finding("error", "not_wal", f"{config.path} is not in WAL mode", remedy=WAL_REMEDY))
+            found.append(
+                Finding("error", "not_wal", f"{config.path} is not in WAL mode", remedy=wal_remedy(config))
+            )
         found += _writable(config)
         ready = meta.exists(connection)
         known = meta.captured(connection) if ready else {}

@@ -8,6 +8,7 @@ not tell transactions apart, but a reader sees only whole ones. The group is the
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 import threading
 import time
@@ -210,4 +211,4 @@ class Stream:
 
 
 def _options(names: Iterator[str] | Sequence[str]) -> str:
-    return " ".join(f"--table {name}" for name in names)
+    return " ".join(f"--table {shlex.quote(name)}" for name in names)

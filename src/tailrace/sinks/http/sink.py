@@ -29,6 +29,7 @@ class HttpSink(FeedSink):
         self._hurried = threading.Event()
         self._sleep = sleep or self._hurried.wait
         self._not_before = 0.0
+        self._waiting: Callable[[str, float], None] | None = None
 
     def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
         now = time.monotonic()
@@ -51,12 +52,17 @@ class HttpSink(FeedSink):
             wait = max(fault.after or 0.0, random.uniform(0, limit))  # noqa: S311
             tries += 1
             late = time.monotonic() + wait > deadline
+            if not late and self._waiting is not None:
+                self._waiting(f"{self._client.place}: {fault.reason}", wait)
             if late or self._sleep(wait):
                 self._not_before = time.monotonic() + (fault.after or 0.0)
                 raise Transient(
                     f"not delivered after {tries} tries, the last failed with {fault.reason}",
                     place=self._client.place,
                 )
+
+    def watch(self, waiting: Callable[[str, float], None]) -> None:
+        self._waiting = waiting
 
     def flush(self) -> None:
         """Every body was accepted before `write` returned."""
