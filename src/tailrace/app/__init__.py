@@ -19,12 +19,13 @@ from tailrace.app.operations import (
     teardown,
     waiting_snapshots,
 )
-from tailrace.app.parts import checkpoint_of, spark_log_of
+from tailrace.app.parts import check_types, checkpoint_of, spark_log_of
 from tailrace.app.running import open_spark, pipeline_spec, release, spark_session
 
 __all__ = [
     "capture_for",
     "check",
+    "check_types",
     "checkpoint_of",
     "feed_sink_for",
     "forget_consumer",

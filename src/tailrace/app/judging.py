@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -70,12 +71,16 @@ def _directories(config: Config) -> Iterator[tuple[str, Path]]:
 
 def unwritable(directory: Path, what: str) -> str | None:
     there = directory
-    while not there.exists() and there != there.parent:
+    while not os.path.exists(there) and there != there.parent:  # noqa: PTH110 - a Path's own raises
         there = there.parent
     if not there.is_dir():
         return f"{there} is not a directory, so {what} cannot be kept in {directory}"
-    if not os.access(there, os.W_OK | os.X_OK):
-        return f"{there} cannot be written, so {what} cannot be kept in {directory}"
+    try:
+        # Permissions do not tell it everywhere: some file systems take no directories at all.
+        os.rmdir(tempfile.mkdtemp(prefix=".tailrace-", dir=there))  # noqa: PTH106
+    except OSError as error:
+        why = f"cannot be written ({error.strerror})"
+        return f"{there} {why}, so {what} cannot be kept in {directory}"
     return None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import difflib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +38,31 @@ def captured_tables(config: Config, capture: Capture) -> list[TableRef]:
             f"{mask_url(config.source.url)} has no tables that could be captured",
             remedy="create a table first, or correct source.url",
         )
+    check_types(capture, config.source.types)
     return refs
+
+
+def check_types(capture: Capture, types: Mapping[str, str]) -> None:
+    """ConfigError where a type is given for a column that the source does not have."""
+    if not types:
+        return
+    columns: dict[str, list[str]] = {}
+    for ref in capture.tables():
+        # A table that cannot be captured has no columns to give types to.
+        with contextlib.suppress(ConfigError):
+            columns[ref.name] = columns[str(ref)] = [c.name for c in capture.describe(ref).columns]
+    known = [f"{table}.{column}" for table, names in columns.items() for column in names]
+    for name in types:
+        if name in known:
+            continue
+        table = next((table for table in columns if name.startswith(f"{table}.")), None)
+        near = difflib.get_close_matches(name, known, 1)
+        if near:
+            remedy = f"did you mean {near[0]}?"
+        else:
+            remedy = f"its columns: {', '.join(columns[table])}" if table else "write table.column"
+        what = "no column of this source" if table is None else f"no column of the table {table}"
+        raise ConfigError(f"types: {name} is {what}", remedy=remedy)
 
 
 def mirrors_of(config: Config, capture: Capture, refs: Sequence[TableRef]) -> tuple[Mirror, ...]:
