@@ -63,7 +63,7 @@ class FaultyTable(TableSink):
         report = self._apply(target, net, progress)
         if self._late:
             self._past.append((target, net, progress))
-            for old in self._past[-4:-1][::-1]:
+            for old in self._past[-9:-1][::-1]:
                 self._apply(*old)
         reach("apply.after", skipped=report.skipped, **_facts(progress))
         return report
