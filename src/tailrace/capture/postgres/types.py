@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.model.errors import DataError
 from tailrace.model.table import ColumnType
 
 CANONICAL: Mapping[str, str] = {
@@ -56,9 +55,14 @@ _USUAL = {
     "timestamp_ntz": rf"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{_CLOCK}$",
     "timestamp": rf"^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{_CLOCK}[+-][0-9]{{2}}(:[0-9]{{2}})?$",
     "decimal": r"^-?[0-9]+(\.[0-9]+)?$",
+    "boolean": r"^[tf]$",
+    "binary": r"^\\x([0-9a-fA-F]{2})*$",
+    "short": r"^-?[0-9]+$",
+    "integer": r"^-?[0-9]+$",
+    "long": r"^-?[0-9]+$",
+    "float": r"^[-+.0-9eE]+$",
+    "double": r"^[-+.0-9eE]+$",
 }
-
-_SETTINGS = "connect straight to the server: a pooler between drops the settings of our sessions"
 
 Decoded = tuple[pa.Array, pa.Array | None]
 
@@ -92,55 +96,47 @@ def _numeric(typmod: int) -> ColumnType:
 def from_text(values: pa.Array, kind: ColumnType) -> Decoded:
     """The server's text of a column as its type's array, and the tagged texts of what does not fit, or None.
 
-    `values` is binary or string. DataError where a text is none that the server writes under `CANONICAL`.
+    `values` is binary or string.
     """
-    family = "decimal" if kind.name.startswith("decimal") else kind.name
-    if family == "string":
+    if kind == _TEXT:
         return _strings(values)
-    if family == "binary":
-        return _bytes(values), None
-    if family == "boolean":
-        return _booleans(values), None
-    texts = _ascii(values)
     try:
-        return texts.cast(kind.arrow), None
-    except pa.ArrowInvalid:
-        return _odd(texts, kind, _USUAL.get(family))
+        return _typed(values, kind), None
+    except ValueError:
+        return _odd(values, kind)
 
 
-def _ascii(values: pa.Array) -> pa.Array:
-    """The same bytes as a string array, unchecked: whatever is not ASCII is no number and no date."""
-    return values.view(_STRING) if pa.types.is_binary(values.type) else values
+def _typed(values: pa.Array, kind: ColumnType) -> pa.Array:
+    """The typed array; ValueError (which Arrow's errors are) where a text does not fit."""
+    # Unchecked: whatever is not ASCII is no number, date or digit.
+    texts = values.view(_STRING) if pa.types.is_binary(values.type) else values
+    if kind.name == "binary":
+        return _bytes(texts)
+    if kind.name == "boolean":
+        return _booleans(texts)
+    return texts.cast(kind.arrow)
 
 
-def _odd(texts: pa.Array, kind: ColumnType, usual: str | None) -> Decoded:
-    if usual is None:
-        raise DataError(f"the server sent a text that is no {kind.name}", remedy=_SETTINGS)
-    texts = _checked(texts, kind)
-    fits = pc.match_substring_regex(texts, usual)
+def _odd(values: pa.Array, kind: ColumnType) -> Decoded:
+    texts, undecodable = _strings(values)
+    nothing = pa.scalar(None, _STRING)
+    fits = pc.match_substring_regex(
+        texts, _USUAL["decimal" if kind.name.startswith("decimal") else kind.name]
+    )
     try:
-        typed = pc.if_else(fits, texts, pa.scalar(None, _STRING)).cast(kind.arrow)
-    except pa.ArrowInvalid:
-        typed = pa.array([_one(text, kind) for text in texts], kind.arrow)
-        fits = typed.is_valid()
-    lost = pc.and_(texts.is_valid(), pc.invert(pc.fill_null(fits, False)))
-    tagged = pc.binary_join_element_wise(pa.scalar("v:"), texts, pa.scalar(""))
-    return typed, pc.if_else(lost, tagged, pa.scalar(None, _STRING))
+        typed = _typed(pc.if_else(fits, texts, nothing), kind)
+    except ValueError:
+        typed = pa.concat_arrays([_one(texts.slice(row, 1), kind) for row in range(len(texts))])
+    lost = pc.and_(texts.is_valid(), typed.is_null())
+    tagged = pc.if_else(lost, pc.binary_join_element_wise(pa.scalar("v:"), texts, pa.scalar("")), nothing)
+    return typed, tagged if undecodable is None else pc.coalesce(tagged, undecodable)
 
 
-def _one(text: pa.Scalar, kind: ColumnType) -> object:
+def _one(text: pa.Array, kind: ColumnType) -> pa.Array:
     try:
-        return text.cast(kind.arrow).as_py()
-    except pa.ArrowInvalid:
-        return None
-
-
-def _checked(texts: pa.Array, kind: ColumnType) -> pa.Array:
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
-        raise DataError(f"the server sent a text that is no {kind.name}", remedy=_SETTINGS) from None
-    return texts
+        return _typed(text, kind)
+    except ValueError:
+        return pa.nulls(1, kind.arrow)
 
 
 def _strings(values: pa.Array) -> Decoded:
@@ -166,36 +162,34 @@ def _undecodable(values: pa.Array) -> Decoded:
     return pa.array(texts, _STRING), pa.array(tagged, _STRING)
 
 
-def _booleans(values: pa.Array) -> pa.Array:
-    texts = _ascii(values)
+def _booleans(texts: pa.Array) -> pa.Array:
     truth = pc.equal(texts, "t")
     if not pc.all(pc.or_(truth, pc.equal(texts, "f")), skip_nulls=True, min_count=0).as_py():
-        raise DataError("the server sent a text that is no boolean", remedy=_SETTINGS)
+        raise ValueError
     return truth
 
 
-def _bytes(values: pa.Array) -> pa.Array:
-    """`\\x` and two hexadecimal digits a byte, all values in one go."""
-    count = len(values)
+def _bytes(texts: pa.Array) -> pa.Array:
+    """`\\x` and two hexadecimal digits a byte, all texts in one go."""
+    count = len(texts)
     if count == 0:
         return pa.nulls(0, pa.binary())
     # A null may have bytes under it.
-    filled = pc.fill_null(values.view(pa.binary()), b"\\x") if values.null_count else values
+    filled = pc.fill_null(texts, "\\x") if texts.null_count else texts
     _, ends, data = filled.buffers()
     offsets = np.frombuffer(ends, np.int32)[filled.offset : filled.offset + count + 1]
     text = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
     starts = (offsets[:-1] - offsets[0]).astype(np.int64)
     sizes = np.diff(offsets)
     if sizes.min() < 2 or (text[starts] != 0x5C).any() or (text[starts + 1] != 0x78).any():
-        raise DataError("the server sent bytea that is not in hexadecimal", remedy=_SETTINGS)
+        raise ValueError
     digits = np.ones(len(text), np.bool_)
     digits[starts] = False
     digits[starts + 1] = False
-    try:
-        raw = binascii.unhexlify(text[digits].data)
-    except binascii.Error:
-        raise DataError("the server sent bytea that is not in hexadecimal", remedy=_SETTINGS) from None
+    if (sizes % 2).any():
+        raise ValueError
+    raw = binascii.unhexlify(text[digits].data)
     bounds = np.zeros(count + 1, np.int32)
     np.cumsum(sizes // 2 - 1, out=bounds[1:])
     whole = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(raw)])
-    return pc.if_else(values.is_valid(), whole, pa.scalar(None, pa.binary())) if values.null_count else whole
+    return pc.if_else(texts.is_valid(), whole, pa.scalar(None, pa.binary())) if texts.null_count else whole
