@@ -25,7 +25,7 @@ from tailrace.model.table import quote
 
 # Up to so many rows every key is looked at, in one pass over the index.
 _ALL_KEYS = 1_000_000
-_BLOCKS_A_CHUNK = 30
+_BLOCKS_A_CHUNK = 50
 _MOST_SAMPLED = 2_000_000
 _MOST_COUNTED = 10_000_000
 
@@ -38,7 +38,7 @@ WHERE c.relkind = 'r'
 AND (c.oid = %(oid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s::regclass)))
 """
 _TYPES = """
-SELECT n.nspname, format_type(t.oid, %s)
+SELECT n.nspname, has_schema_privilege(n.oid, 'USAGE'), current_user
 FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.oid = %s
 """
 
@@ -55,7 +55,8 @@ def plan(connection: Connection, found: Relation, rows: int, *, all_keys: int = 
     if estimate <= all_keys or percent > 50:
         bounds = _every(connection, found, rows)
         sizes = [rows] * len(bounds)
-        sizes.append(_tail(connection, found, bounds[-1] if bounds else None, rows))
+        rest = max(0, estimate - rows * len(bounds))
+        sizes.append(rest if rows > _MOST_COUNTED else _tail(connection, found, bounds[-1:], rows))
     else:
         bounds, counted = _sampled(connection, found, rows, percent)
         sizes = [counted // (len(bounds) + 1)] * (len(bounds) + 1)
@@ -115,11 +116,9 @@ def _sampled(
     return [list(row[:-1]) for row in taken], counted
 
 
-def _tail(connection: Connection, found: Relation, begin: list[str] | None, rows: int) -> int:
+def _tail(connection: Connection, found: Relation, begin: list[list[str]], rows: int) -> int:
     """How many rows there are from `begin` on, counted up to `rows`: small tables share a batch by it."""
-    if rows > _MOST_COUNTED:
-        return 0
-    where = _range(connection, found, _casts(connection, found), begin, None)
+    where = _range(connection, found, _casts(connection, found), begin[0] if begin else None, None)
     inner = f"SELECT FROM {found.sql}" + (f" WHERE {where}" if where else "") + f" LIMIT {int(rows)}"
     row = connection.execute(f"SELECT count(*) FROM ({inner}) rest").fetchone()
     return int(row[0]) if row else 0
@@ -130,19 +129,22 @@ def _casts(connection: Connection, found: Relation) -> list[str]:
 
     Without them PostgreSQL would compare an extension's type by way of text: another order than the index's.
     """
-    casts, schemas = [], ["pg_catalog"]
+    bases, schemas = [], ["pg_catalog"]
     for attribute in found.ordering:
         oid, typmod = attribute.oid, attribute.typmod
         while oid in found.domains:
             oid, typmod = found.domains[oid]
-        row = connection.execute(_TYPES, (typmod, oid)).fetchone()
-        if row is None:
-            raise StateUnreadable(f"the type of a key column of table {found.ref} is gone")
-        schemas.append(row[0])
-        casts.append((oid, typmod))
+        schema, usable, role = connection.execute(_TYPES, (oid,)).fetchone() or ("pg_catalog", True, "")
+        if not usable:
+            raise NeedsOperator(
+                f"{role} may not use schema {schema}, which has the type of a key column of table {found.ref}",
+                remedy=f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)}",
+            )
+        schemas.append(schema)
+        bases.append((oid, typmod))
     path = ", ".join(quote(schema) for schema in dict.fromkeys(schemas))
     connection.execute(f"SET LOCAL search_path = {path}")
-    rows = [connection.execute("SELECT format_type(%s, %s)", cast).fetchone() for cast in casts]
+    rows = [connection.execute("SELECT format_type(%s, %s)", base).fetchone() for base in bases]
     return [str(row[0]) for row in rows if row is not None]
 
 
