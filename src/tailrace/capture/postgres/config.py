@@ -89,7 +89,7 @@ class PostgresConfig:
                     remedy=f"use one of {', '.join(sorted(known))}",
                 )
             values[name] = _value(name, value)
-        dsn = make_conninfo(**_completed(given, os.environ))  # type: ignore[arg-type]
+        dsn = make_conninfo(**_completed(given, os.environ))
         return cls(Secret(dsn), mask_url(url.partition("?")[0]), **values)  # type: ignore[arg-type]
 
 
