@@ -41,10 +41,8 @@ if TYPE_CHECKING:
     from tailrace.sinks.contract import FeedSink, TableSink
     from tailrace.spark.offsets import Offset
 
-SCHEMES = ("sqlite",)
+SCHEMES = ("sqlite", "postgresql")
 LATER = {
-    "postgres": "PostgreSQL",
-    "postgresql": "PostgreSQL",
     "mysql": "MySQL",
     "mariadb": "MariaDB",
     "sqlserver": "SQL Server",
@@ -68,12 +66,22 @@ def capture_for(
         from tailrace.capture.sqlite import SqliteCapture, SqliteConfig
 
         return SqliteCapture(SqliteConfig.from_url(url, {"types": dict(types)} if types else None))
+    if scheme in ("postgres", "postgresql"):
+        try:
+            import psycopg  # noqa: F401
+        except ImportError:
+            raise ConfigError(
+                "a PostgreSQL source needs the driver psycopg", remedy="pip install 'tailrace[postgres]'"
+            ) from None
+        from tailrace.capture.postgres import PostgresCapture, PostgresConfig
+
+        return PostgresCapture(PostgresConfig.from_url(url, {"types": dict(types)} if types else None))
     raise _unknown_scheme(scheme)
 
 
 def _unknown_scheme(scheme: str) -> ConfigError:
     known = ", ".join(f"{name}:" for name in SCHEMES)
-    remedy = f"known sources: {known} (as in sqlite:shop.db)"
+    remedy = f"known sources: {known} (as in sqlite:shop.db, postgresql://user@host/shop)"
     if scheme in LATER:
         return ConfigError(f"this version of Tailrace has no {LATER[scheme]} capture", remedy=remedy)
     if not scheme:
