@@ -137,7 +137,7 @@ def _casts(connection: Connection, found: Relation) -> list[str]:
         schema, usable, role = connection.execute(_TYPES, (oid,)).fetchone() or ("pg_catalog", True, "")
         if not usable:
             raise NeedsOperator(
-                f"{role} may not use schema {schema}, which has the type of a key column of table {found.ref}",
+                f"{role} may not use schema {schema}, where a type of the key of table {found.ref} is",
                 remedy=f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)}",
             )
         schemas.append(schema)

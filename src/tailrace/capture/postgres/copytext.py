@@ -40,7 +40,7 @@ class CopyText:
 
     def read(self, data: bytes) -> list[pa.Array]:
         """Whole rows as binary columns, unescaped."""
-        if not data:
+        if not data or not self._names:
             return [pa.nulls(0, pa.binary())] * len(self._names)
         if data.startswith(_BOM):
             # The reader drops one at the very beginning, which is a text's own here.

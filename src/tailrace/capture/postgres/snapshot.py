@@ -74,9 +74,10 @@ def read(
 
 def begin(connection: Connection) -> None:
     """A transaction that only reads, sees every row or fails, and resolves nothing by a search path."""
-    connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
-    for setting in ("row_security = off", "statement_timeout = 0", "jit = off", "search_path = pg_catalog"):
-        connection.execute(f"SET LOCAL {setting}")
+    connection.execute(
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL row_security = off;"
+        " SET LOCAL statement_timeout = 0; SET LOCAL jit = off; SET LOCAL search_path = pg_catalog"
+    )
 
 
 def _locked(
