@@ -38,7 +38,7 @@ class CopyText:
             strings_can_be_null=True,
         )
 
-    def read(self, data: bytes) -> list[pa.Array]:
+    def read(self, data: bytes | bytearray) -> list[pa.Array]:
         """Whole rows as binary columns, unescaped."""
         if not data or not self._names:
             return [pa.nulls(0, pa.binary())] * len(self._names)
