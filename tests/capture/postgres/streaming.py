@@ -153,7 +153,7 @@ class Background:
         start: Position,
         refs: list[TableRef],
         *,
-        acknowledge: bool = True,
+        acknowledge: bool = False,
         slow: Callable[[], None] | None = None,
         wait: float = 0.1,
     ) -> None:

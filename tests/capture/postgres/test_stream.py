@@ -250,7 +250,7 @@ def test_a_restart_goes_on_after_what_was_taken_whatever_was_acknowledged(databa
 
 def test_only_acknowledged_transactions_are_confirmed(database: Database) -> None:
     source = Source(database, ITEMS)
-    with background(source.open(), source.start, source.refs, acknowledge=False) as stream:
+    with background(source.open(), source.start, source.refs) as stream:
         source.sql("INSERT INTO items VALUES (1)", "INSERT INTO items VALUES (2)")
         wait_until(lambda: len(stream.changes) == 2)
         first = source.start.at(stream.changes[0].position)
@@ -261,7 +261,7 @@ def test_only_acknowledged_transactions_are_confirmed(database: Database) -> Non
 
 def test_the_slot_moves_on_while_the_watched_tables_are_idle(database: Database) -> None:
     source = Source(database, ITEMS, "CREATE TABLE noise (n int)", tables=("items",))
-    with background(source.open(), source.start, source.refs):
+    with background(source.open(), source.start, source.refs, acknowledge=True):
         source.sql("INSERT INTO noise SELECT generate_series(1, 1000)")
         head = source.head().version
         wait_until(lambda: source.confirmed() >= head)

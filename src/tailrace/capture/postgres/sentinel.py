@@ -80,6 +80,14 @@ class Sentinel:
             self._acknowledged = version
             self._wake.set()
 
+    def look(self) -> None:
+        """Look at the server soon.
+
+        One that shuts down wants everything confirmed first, and would wait for us without an end.
+        """
+        self._watched = 0.0
+        self._wake.set()
+
     def close(self) -> None:
         """End the thread, after telling the server what is acknowledged."""
         self._closing = True
@@ -108,11 +116,6 @@ class Sentinel:
             if time.monotonic() - self._watched >= self._config.watch_interval:
                 self._watched = time.monotonic()
                 self._ask(self._watch)
-        except Transient:
-            # The stream notices by itself if the server is gone; a question is asked again.
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
         except TailraceError as error:
             self.failure = error
         except Exception as error:
@@ -135,10 +138,16 @@ class Sentinel:
         self._link.status(self.flushed)
 
     def _ask(self, question: Callable[[Connection], None]) -> None:
-        if self._connection is None or self._connection.closed:
-            self._connection = connect(self._config)
+        if self._connection is not None:
+            try:
+                with translated(self._config):
+                    return question(self._connection)
+            except Transient:
+                self._connection.close()
+        # A server that takes no new connection is as good as gone.
+        self._connection = connect(self._config)
         with translated(self._config):
-            question(self._connection)
+            return question(self._connection)
 
     def _settle(self, connection: Connection) -> None:
         (snapshot,) = connection.execute(SNAPSHOT).fetchone() or ("1:1:",)

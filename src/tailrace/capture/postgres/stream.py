@@ -143,6 +143,7 @@ class Stream:
                 received.clear()
                 if wanted:
                     link.status(sentinel.flushed)
+                    sentinel.look()
                 if len(frame):
                     for part in assembler.feed(frame):
                         if part.complete:
