@@ -51,7 +51,7 @@ values = st.fixed_dictionaries({name: st.none() | TYPES[kind] for name, kind in 
 def config(database: Database) -> PostgresConfig:
     database.sql(*SETUP)
     columns = ", ".join(f"{name} {kind}" for name, kind in NAMES.items())
-    database.app.execute(f"CREATE TABLE every (id int PRIMARY KEY, {columns})")
+    database.app.execute(f"DROP TABLE every; CREATE TABLE every (id int PRIMARY KEY, {columns})")
     return PostgresConfig.from_url(database.url())
 
 

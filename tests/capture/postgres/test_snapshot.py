@@ -251,3 +251,28 @@ def test_two_chunks_are_read_at_the_same_time(database: Database, config: Postgr
     for thread in threads:
         thread.join(30)
     assert counts == [250] * 4
+
+
+def test_text_of_any_encoding_arrives(postgres: Server) -> None:
+    with postgres.admin() as admin:
+        for encoding in ("SQL_ASCII", "LATIN1"):
+            admin.execute(
+                f"CREATE DATABASE {encoding.lower()}_ ENCODING '{encoding}' TEMPLATE template0"
+                " LC_COLLATE 'C' LC_CTYPE 'C'"
+            )
+    found = {}
+    for encoding in ("SQL_ASCII", "LATIN1"):
+        with postgres.admin(f"{encoding.lower()}_") as admin:
+            admin.execute("CREATE TABLE t (id text PRIMARY KEY, a int); GRANT SELECT ON t TO tailrace")
+            admin.execute("INSERT INTO t VALUES (E'\\xe9', 1), ('ok', 2)")
+        socket = str(postgres.directory).replace("/", "%2F")
+        config = PostgresConfig.from_url(
+            f"postgresql://tailrace@{socket}:{postgres.port}/{encoding.lower()}_"
+        )
+        found[encoding] = sorted(
+            (row["a"], row["id"]) for chunk in read_all(config, "t", rows_per_chunk=1) for row in chunk
+        )
+    assert found == {"SQL_ASCII": [(1, "x:6Q=="), (2, "ok")], "LATIN1": [(1, "é"), (2, "ok")]}
+    with postgres.admin() as admin:
+        for encoding in found:
+            admin.execute(f"DROP DATABASE {encoding.lower()}_")

@@ -15,6 +15,8 @@ SETUP = (
     "CREATE DOMAIN label AS text CHECK (value <> 'never')",
     "CREATE TYPE pair AS (a int, b text)",
     "GRANT USAGE ON SCHEMA ext TO tailrace",
+    "CREATE TABLE every ()",
+    "CREATE TABLE ext.hidden ()",
 )
 
 _characters = st.sampled_from(list("\\\t\n\r\b\f\vNtx.\"'{},()%é€😀\ufeff a")) | st.characters(
@@ -146,6 +148,7 @@ TYPES: dict[str, st.SearchStrategy[str]] = {
         lambda p: f"({p[0]!r},{p[1]!r})".replace("inf", "Infinity")
     ),
     "pg_lsn": st.just("16/B374D848"),
+    "regclass": st.sampled_from(["pg_class", "public.every", "ext.hidden", "0"]),
     "oid": st.sampled_from(["0", "4294967295"]),
     "tsvector": st.just("'a':1A 'it''s':2"),
 }

@@ -47,12 +47,15 @@ def plan(connection: Connection, found: Relation, rows: int, *, all_keys: int = 
     """Ranges of about `rows` rows that hold every row."""
     if not found.ordering:
         return _by_place(connection, found, rows)
-    _casts(connection, found)
     estimate = row_estimate(connection, found)
     blocks, _, _ = _files(connection, found)
     percent = 100 * _BLOCKS_A_CHUNK * max(estimate, 1) / max(blocks, 1) / rows
     percent = min(percent, 100 * _MOST_SAMPLED / max(estimate, 1))
-    if estimate <= all_keys or percent > 50:
+    bounds: list[list[str]]
+    if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+        # A key may be no text that JSON can carry.
+        bounds, sizes = [], [estimate]
+    elif estimate <= all_keys or percent > 50:
         bounds = _every(connection, found, rows)
         sizes = [rows] * len(bounds)
         rest = max(0, estimate - rows * len(bounds))
@@ -129,7 +132,7 @@ def _casts(connection: Connection, found: Relation) -> list[str]:
 
     Without them PostgreSQL would compare an extension's type by way of text: another order than the index's.
     """
-    bases, schemas = [], ["pg_catalog"]
+    bases, schemas = [], []
     for attribute in found.ordering:
         oid, typmod = attribute.oid, attribute.typmod
         while oid in found.domains:
@@ -142,10 +145,19 @@ def _casts(connection: Connection, found: Relation) -> list[str]:
             )
         schemas.append(schema)
         bases.append((oid, typmod))
-    path = ", ".join(quote(schema) for schema in dict.fromkeys(schemas))
-    connection.execute(f"SET LOCAL search_path = {path}")
+    path = [quote(schema) for schema in dict.fromkeys(schemas) if schema not in _path(connection)]
+    if path:
+        connection.execute(
+            "SELECT set_config('search_path', concat_ws(', ', nullif(current_setting('search_path'), ''),"
+            " %s::text), true)",
+            (", ".join(path),),
+        )
     rows = [connection.execute("SELECT format_type(%s, %s)", base).fetchone() for base in bases]
     return [str(row[0]) for row in rows if row is not None]
+
+
+def _path(connection: Connection) -> list[str]:
+    return [schema for (schema,) in connection.execute("SELECT unnest(current_schemas(true))").fetchall()]
 
 
 def _range(

@@ -18,6 +18,7 @@ from tailrace.capture.postgres.client import Connection, session
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.model.errors import Transient
 
+_AS_IT_IS = " (ENCODING 'SQL_ASCII')"
 Wait = Callable[[], None]
 
 
@@ -27,7 +28,9 @@ def buffers(
     """What the query's COPY sends: whole rows, and how many. Ends with the COPY, or its error is raised."""
     raw = connection.pgconn
     wait = _waiting(config, connection)
-    raw.send_query(f"COPY ({query}) TO STDOUT".encode())
+    # Such a database holds any bytes, and the server would refuse to send those that are no UTF-8.
+    plain = connection.info.parameter_status("server_encoding") == "SQL_ASCII"
+    raw.send_query(f"COPY ({query}) TO STDOUT{_AS_IT_IS if plain else ''}".encode())
     _finish_sending(connection)
     _expect(connection, ExecStatus.COPY_OUT, wait)
     # Copied at once: rows kept as objects would cost three times as much, most of it the garbage collector's.

@@ -73,10 +73,13 @@ def read(
 
 
 def begin(connection: Connection) -> None:
-    """A transaction that only reads, sees every row or fails, and resolves nothing by a search path."""
+    """A transaction that only reads, and sees every row or fails.
+
+    The search path stays the role's: the log's texts of `regclass` and its like depend on it too.
+    """
     connection.execute(
         "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL row_security = off;"
-        " SET LOCAL statement_timeout = 0; SET LOCAL jit = off; SET LOCAL search_path = pg_catalog"
+        " SET LOCAL statement_timeout = 0; SET LOCAL jit = off"
     )
 
 
