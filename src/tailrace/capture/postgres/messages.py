@@ -30,6 +30,7 @@ _KNOWN = np.frombuffer(b"BCIUDRTSEcAOYM", np.uint8)
 _PAD = bytes(8)
 _HEADER = 25
 _EPOCH = 946_684_800_000_000
+_LATEST = 1 << 60
 
 
 def broken(what: str) -> DataError:
@@ -193,6 +194,13 @@ class _Reader:
     def number(self, width: int, *, signed: bool = False) -> int:
         return int.from_bytes(self.take(width), "big", signed=signed)
 
+    def time(self) -> int:
+        """Microseconds since 1970; the wire counts them from 2000."""
+        told = self.number(8, signed=True)
+        if abs(told) > _LATEST:
+            raise broken("a time that is none")
+        return told + _EPOCH
+
     def text(self) -> str:
         end = self._message.find(b"\0", self._at)
         if end < 0:
@@ -230,7 +238,7 @@ def parse_truncate(message: bytes, shift: int) -> list[int]:
 def parse_begin(message: bytes) -> tuple[int, int, int]:
     """Where the commit record begins, the time, and the transaction's id."""
     reader = _Reader(message, 1)
-    return reader.number(8), reader.number(8, signed=True) + _EPOCH, reader.number(4)
+    return reader.number(8), reader.time(), reader.number(4)
 
 
 def parse_commit(message: bytes) -> tuple[int, int]:
@@ -249,7 +257,7 @@ def parse_stream_commit(message: bytes) -> Commit:
     reader = _Reader(message, 1)
     xid = reader.number(4)
     reader.take(9)
-    return Commit(reader.number(8), xid, reader.number(8, signed=True) + _EPOCH)
+    return Commit(reader.number(8), xid, reader.time())
 
 
 def parse_stream_abort(message: bytes) -> tuple[int, int]:
@@ -285,10 +293,13 @@ def transactions(frame: Frame) -> Transactions:
     first, last = frame.starts[begins], frame.starts[commits]
     if not np.array_equal(frame.longs[first + 1], frame.longs[last + 2]):
         raise broken("a transaction that ends as another one")
+    times = frame.longs[first + 9].astype(np.int64)
+    if (times > _LATEST).any() or (times < -_LATEST).any():
+        raise broken("a time that is none")
     return Transactions(
         begins,
         frame.longs[last + 10].astype(np.int64),
         frame.words[first + 17].astype(np.int64),
-        frame.longs[first + 9].astype(np.int64) + _EPOCH,
+        times + _EPOCH,
         np.cumsum(frame.kinds == BEGIN) - 1,
     )

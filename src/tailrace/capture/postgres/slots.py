@@ -47,7 +47,7 @@ class Slot:
     @property
     def lost(self) -> bool:
         """Whether the server has thrown away log that the slot still needed."""
-        return self.wal_status == "lost" or self.restart is None
+        return self.wal_status == "lost" or (self.restart is None and self.active_pid is None)
 
 
 def slot_name(config: PostgresConfig, consumer: str) -> str:
@@ -114,6 +114,8 @@ def checked(slot: Slot, connection: Connection) -> Slot:
             remedy="give the pipeline another consumer name, or drop the slot if nobody needs it: "
             f"SELECT pg_drop_replication_slot('{slot.name}')",
         )
+    if slot.confirmed is None and slot.active_pid is not None:
+        raise Transient(f"the replication slot {slot.name} is being made by another process")
     if slot.lost:
         raise LogLost(
             f"the replication slot {slot.name} is invalid: the server removed log it still needed "

@@ -11,8 +11,10 @@ that a repeated delivery numbers them alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tailrace.capture.postgres import decode, messages
@@ -20,7 +22,7 @@ from tailrace.capture.postgres.decode import Meta
 from tailrace.capture.postgres.messages import Commit, Frame, Ints, Relation, broken
 from tailrace.capture.postgres.spool import Spool
 from tailrace.model.change import ChangeBatch, Part
-from tailrace.model.position import Position
+from tailrace.model.position import MAX_VERSION, Position
 from tailrace.model.table import TableSchema
 
 _CARRY_BYTES = 1 << 20
@@ -55,6 +57,7 @@ class Assembler:
         self._begun = (0, 0, 0)
         self._streams: dict[int, Spool] = {}
         self._streaming: Spool | None = None
+        self._last = 0
 
     @property
     def between(self) -> bool:
@@ -92,12 +95,12 @@ class Assembler:
                 self._put(self._open, frame)
                 return
             end = int(commits[0])
-            spool, self._open = self._open, None
-            self._put(spool, frame.slice(0, end))
+            self._put(self._open, frame.slice(0, end))
             commit_at, commit_end = messages.parse_commit(frame.message(end))
             begun_at, ts, xid = self._begun
             if commit_at != begun_at:
                 raise broken("a transaction that ends as another one")
+            spool, self._open = self._open, None
             yield from self._deliver(spool, Commit(commit_end, xid, ts), 0)
             frame, commits = frame.slice(end + 1, len(frame)), commits[1:] - end - 1
         if len(commits):
@@ -153,6 +156,13 @@ class Assembler:
             elif xid in self._streams:
                 self._streams[xid].aborted.add(part)
 
+    def _note(self, ends: npt.NDArray[Any], xids: Ints) -> None:
+        """Transactions come in the order of their commits, or something is badly wrong."""
+        if int(ends[0]) <= self._last or int(ends[-1]) > MAX_VERSION or (np.diff(ends) <= 0).any():
+            raise broken("commits that are out of order")
+        self._last = int(ends[-1])
+        self._committed(ends.astype(np.int64), xids)
+
     def _learn(self, message: bytes, shift: int) -> None:
         relation = messages.parse_relation(message, shift)
         self._relations[relation.oid] = relation
@@ -166,7 +176,7 @@ class Assembler:
     def _plain(self, frame: Frame) -> Iterator[Part]:
         """Whole small transactions, many at once."""
         found = messages.transactions(frame)
-        self._committed(found.ends, found.xids)
+        self._note(found.ends, found.xids)
         rows = np.flatnonzero((frame.kinds != messages.BEGIN) & (frame.kinds != messages.COMMIT))
         fresh = found.ends > self._start.version
         if not fresh.all():
@@ -204,11 +214,11 @@ class Assembler:
 
     def _deliver(self, spool: Spool, commit: Commit, shift: int) -> Iterator[Part]:
         """A transaction that waited for its commit, in parts: all but the last are incomplete."""
-        self._committed(np.array([commit.end]), np.array([commit.xid]))
-        position = Position(self._start.source, commit.end) if commit.end > self._start.version else None
         waiting: tuple[ChangeBatch, ...] = ()
         seq = 0
         try:
+            self._note(np.array([commit.end], np.uint64), np.array([commit.xid]))
+            position = Position(self._start.source, commit.end) if commit.end > self._start.version else None
             for frame in spool.frames():
                 batches, seq = self._spooled(
                     frame, spool.aborted, commit, shift=shift, seq=seq, wanted=position is not None
