@@ -25,6 +25,7 @@ from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.types import CANONICAL, from_text
 from tailrace.model.table import TableSchema, quote
 from tests.capture.postgres.reading import batches, described, read_all
+from tests.capture.postgres.streaming import Source
 from tests.capture.postgres.values import SETUP, TYPES
 from tests.support.postgres import Database
 
@@ -83,6 +84,29 @@ def test_every_type_is_the_same_by_sql_by_snapshot_and_by_the_logs_text(
 ) -> None:
     insert(database, "every", NAMES, found)
     check_equal(config, plain, "every")
+
+
+@pytest.fixture
+def source(database: Database, config: PostgresConfig) -> Source:
+    """The table of every type, published, with a slot."""
+    return Source(database, tables=("every",))
+
+
+@settings(QUICK, max_examples=4)
+@given(found=st.lists(values, min_size=5, max_size=15))
+def test_every_type_is_the_same_by_stream_and_by_snapshot(
+    found: list[dict[str, str | None]], database: Database, config: PostgresConfig, source: Source
+) -> None:
+    start = source.head()
+    insert(database, "every", NAMES, found)
+    streamed = [change.after for change in source.changes(start) if change.op == "c"]
+    (images,) = read_all(config, "every")
+    assert len(streamed) == len(found)
+    for left, right in zip(streamed, sorted(images, key=lambda image: int(image["id"])), strict=True):
+        assert left is not None
+        assert list(left) == list(right)
+        for name in left:
+            assert bits(left[name]) == bits(right[name]), NAMES.get(name)
 
 
 def check_equal(config: PostgresConfig, plain: psycopg.Connection[Any], name: str) -> None:
