@@ -301,8 +301,12 @@ def test_a_commit_that_waits_for_a_standby_is_delivered_but_not_visible_yet(own_
             stream.capture.wait_visible(stream.position, 0.3)
         # Acknowledged all the same: the server must not hear of it before everyone sees it.
         assert source.confirmed() < stream.changes[1].position
-        # A new process learns of it again.
+        # A new process learns of it again, without a stream and with one.
         stream.close()
+        later = source.open()
+        later.register(CONSUMER)
+        with pytest.raises(Transient, match="visible"):
+            later.wait_visible(stream.position, 0.6)
         again = Background(source.open(), stream.position, source.refs, acknowledge=True)
         wait_until(source.active)
         wait_until(lambda: again.capture._recent.unseen(stream.position.version))
@@ -315,6 +319,7 @@ def test_a_commit_that_waits_for_a_standby_is_delivered_but_not_visible_yet(own_
         assert (1,) in source.database.rows("SELECT id FROM items")
         wait_until(lambda: source.confirmed() >= stream.position.version)
         again.close()
+        later.wait_visible(stream.position, 5)
         admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
         admin.execute("SELECT pg_reload_conf()")
 
@@ -329,3 +334,20 @@ def test_no_message_has_the_password(database: Database) -> None:
         told += [str(caught.value), repr(caught.value)]
     for text in told:
         assert not re.search("canary", text)
+
+
+def test_a_long_transaction_that_was_never_delivered_stalls_no_reader(database: Database) -> None:
+    source = Source(database, ITEMS)
+    idle = database.connect()
+    idle.execute("BEGIN; INSERT INTO items VALUES (99)")
+    source.sql("INSERT INTO items VALUES (1)")
+    with background(source.open(), source.start, source.refs) as stream:
+        wait_until(lambda: stream.changes)
+        stream.capture.wait_visible(stream.position, 2)
+    restarted = source.open()
+    restarted.register(CONSUMER)
+    restarted.wait_visible(stream.position, 2)
+    source.open().wait_visible(stream.position, 2)
+    with pytest.raises(Transient, match="visible"):
+        restarted.wait_visible(stream.position.at(1 << 50), 0.2)
+    idle.execute("ROLLBACK")

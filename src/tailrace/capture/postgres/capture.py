@@ -7,14 +7,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag
-from tailrace.capture.postgres import catalog, provision, publication, slots, snapshot
+from tailrace.capture.postgres import catalog, provision, publication, slots, snapshot, visible
 from tailrace.capture.postgres import names as table_names
 from tailrace.capture.postgres.client import Connection, session
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.messages import lsn_text
-from tailrace.capture.postgres.sentinel import SNAPSHOT
 from tailrace.capture.postgres.stream import IDENTITY_REMEDY, Stream, head, identity
-from tailrace.capture.postgres.visible import Recent, running
+from tailrace.capture.postgres.visible import Recent
 from tailrace.model.change import ChangeBatch, Part
 from tailrace.model.errors import IdentityMismatch, LogLost, SetupMissing, Transient, UsageError
 from tailrace.model.position import Position
@@ -117,6 +116,9 @@ class PostgresCapture(Capture):
             ]
 
     def head(self) -> Position:
+        stream = self._stream
+        if stream is not None and (known := stream.head()) is not None:
+            return known
         with session(self._config) as connection:
             return Position(identity(connection, self._config), head(connection))
 
@@ -168,20 +170,34 @@ class PostgresCapture(Capture):
         return position.at(min(confirmed, position.version))
 
     def wait_visible(self, position: Position, timeout: float) -> None:
-        """See `visible.py`: ask the capture that streams, before the read is given to another process."""
+        """Return when a read begun now, by whichever process, sees every transaction up to `position`.
+
+        The capture that streams is the one to ask (`visible.py`). One that knows no consumer, as on an
+        executor, waits for the log alone: its driver has waited for the rest.
+        """
         deadline = time.monotonic() + timeout
+        consumer = self._named
         with session(self._config) as connection:
-            while head(connection) < position.version or self._recent.unseen(position.version):
-                (now,) = connection.execute(SNAPSHOT).fetchone() or ("1:1:",)
-                self._recent.settle(now)
-                if not self._recent.unseen(position.version) and head(connection) >= position.version:
-                    return
-                if time.monotonic() >= deadline:
-                    raise Transient(
-                        f"what was committed up to {lsn_text(position.version)} was not visible within "
-                        f"{timeout:g} seconds (does the server wait for a synchronous standby?)"
-                    )
+            while head(connection) < position.version and time.monotonic() < deadline:
                 time.sleep(_POLL)
+            if head(connection) >= position.version and (
+                consumer is None
+                or visible.wait(
+                    connection,
+                    self._recent,
+                    position.version,
+                    streaming=self._streaming,
+                    peek=lambda asked: slots.peek(
+                        asked, self._config, slots.slot_name(self._config, consumer), position.version
+                    ),
+                    timeout=deadline - time.monotonic(),
+                )
+            ):
+                return
+        raise Transient(
+            f"what was committed up to {lsn_text(position.version)} was not visible within {timeout:g} "
+            "seconds (does the server wait for a synchronous standby?)"
+        )
 
     def plan(self, table: TableRef, *, rows_per_chunk: int) -> list[Chunk]:
         return snapshot.plan(self._config, table, rows_per_chunk)
@@ -223,18 +239,20 @@ class PostgresCapture(Capture):
             return self._named or slot
         return slots.consumer_of(slot) or slot
 
+    def _streaming(self) -> bool:
+        stream = self._stream
+        return stream is not None and stream.reading
+
     def _settled(self, connection: Connection) -> bool:
         """Whether everything that is in progress now ends soon."""
-        deadline = time.monotonic() + _SETTLE_SECONDS
-        (snapshot_,) = connection.execute(SNAPSHOT).fetchone() or ("1:1:",)
-        waiting = running(snapshot_)
-        while waiting:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_POLL)
-            (snapshot_,) = connection.execute(SNAPSHOT).fetchone() or ("1:1:",)
-            waiting &= running(snapshot_)
-        return True
+        return visible.wait(
+            connection,
+            self._recent,
+            0,
+            streaming=lambda: False,
+            peek=lambda _: None,
+            timeout=_SETTLE_SECONDS,
+        )
 
     def _expect(self, position: Position) -> None:
         if self._source is None:

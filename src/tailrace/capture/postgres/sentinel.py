@@ -10,18 +10,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from tailrace.capture.postgres import publication, slots
 from tailrace.capture.postgres.client import Connection, connect, translated
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.link import Link
 from tailrace.capture.postgres.publication import Member
-from tailrace.capture.postgres.visible import Recent
+from tailrace.capture.postgres.visible import SNAPSHOT, Recent
 from tailrace.model.errors import NeedsOperator, SchemaDrift, SetupMissing, TailraceError, Transient
 from tailrace.model.table import TableRef
 
 _TICK = 0.1
-SNAPSHOT = "SELECT pg_current_snapshot()::text"
+Answer = TypeVar("Answer")
 
 
 def changed(
@@ -67,6 +68,7 @@ class Sentinel:
         self._acknowledged = self.flushed = confirmed
         self._wake = threading.Event()
         self._closing = False
+        self._asking = threading.Lock()
         self._connection: Connection | None = None
         self._sent = self._watched = time.monotonic()
         self.failure: TailraceError | None = None
@@ -90,6 +92,8 @@ class Sentinel:
 
     def close(self) -> None:
         """End the thread, after telling the server what is acknowledged."""
+        if self._acknowledged > self.flushed and self.failure is None:
+            self._turn()
         self._closing = True
         self._wake.set()
         self._thread.join(self._config.timeout)
@@ -100,11 +104,10 @@ class Sentinel:
                 self._wake.wait(_TICK if self._acknowledged > self.flushed else self._pause())
                 self._wake.clear()
                 self._turn()
-            if self._acknowledged > self.flushed:
-                self._turn()
         finally:
-            if self._connection is not None:
-                self._connection.close()
+            with self._asking:
+                if self._connection is not None:
+                    self._connection.close()
 
     def _pause(self) -> float:
         due = min(self._sent + self._interval, self._watched + self._config.watch_interval)
@@ -115,7 +118,7 @@ class Sentinel:
             self._advance()
             if time.monotonic() - self._watched >= self._config.watch_interval:
                 self._watched = time.monotonic()
-                self._ask(self._watch)
+                self.ask(self._watch)
         except TailraceError as error:
             self.failure = error
         except Exception as error:
@@ -125,7 +128,7 @@ class Sentinel:
         wanted = self._acknowledged
         if wanted > self.flushed:
             if self._recent.unseen(wanted):
-                self._ask(self._settle)
+                self.ask(self._settle)
             if not self._recent.unseen(wanted):
                 self.flushed = wanted
                 self._send()
@@ -137,17 +140,21 @@ class Sentinel:
         self._sent = time.monotonic()
         self._link.status(self.flushed)
 
-    def _ask(self, question: Callable[[Connection], None]) -> None:
-        if self._connection is not None:
-            try:
-                with translated(self._config):
-                    return question(self._connection)
-            except Transient:
-                self._connection.close()
-        # A server that takes no new connection is as good as gone.
-        self._connection = connect(self._config)
-        with translated(self._config):
-            return question(self._connection)
+    def ask(self, question: Callable[[Connection], Answer]) -> Answer:
+        """Ask the server something over the sentinel's connection, from any thread."""
+        with self._asking:
+            if self._closing:
+                raise Transient("the stream has ended")
+            if self._connection is not None:
+                try:
+                    with translated(self._config):
+                        return question(self._connection)
+                except Transient:
+                    self._connection.close()
+            # A server that takes no new connection is as good as gone.
+            self._connection = connect(self._config)
+            with translated(self._config):
+                return question(self._connection)
 
     def _settle(self, connection: Connection) -> None:
         (snapshot,) = connection.execute(SNAPSHOT).fetchone() or ("1:1:",)

@@ -203,6 +203,20 @@ def advance(connection: Connection, slot: Slot, version: int) -> int:
     return int(row[0]) if row else slot.confirmed or 0
 
 
+def peek(connection: Connection, config: PostgresConfig, name: str, version: int) -> set[int] | None:
+    """The transactions that the slot would send up to `version`; None while someone reads it."""
+    published = sql.Identifier(config.publication).as_string(connection)
+    try:
+        rows = connection.execute(
+            "SELECT DISTINCT xid::text::int8 FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, NULL,"
+            " 'proto_version', '1', 'publication_names', %s)",
+            (name, lsn_text(version), published),
+        ).fetchall()
+    except errors.ObjectInUse:
+        return None
+    return {xid for (xid,) in rows}
+
+
 def _setting(connection: Connection, name: str) -> str:
     (value,) = connection.execute("SELECT current_setting(%s)", (name,)).fetchone() or ("",)
     return str(value)

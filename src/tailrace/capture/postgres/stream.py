@@ -83,6 +83,21 @@ class Stream:
         """The identity its positions have."""
         return self._start.source
 
+    @property
+    def reading(self) -> bool:
+        """Whether the slot is being read."""
+        return self._sentinel is not None
+
+    def head(self) -> Position | None:
+        """Where the log ends, asked over the open connection; None where there is none."""
+        sentinel = self._sentinel
+        if sentinel is None:
+            return None
+        try:
+            return self._start.at(sentinel.ask(head))
+        except Transient:
+            return None
+
     def acknowledge(self, version: int) -> int:
         """Hand over what is durable; what the server surely keeps on record through a crash."""
         if self._sentinel is not None:
@@ -97,8 +112,8 @@ class Stream:
             members, slot = self._begin(connection)
             (patience,) = connection.execute(_PATIENCE).fetchone() or (0,)
         self._recorded = slot.restart or 0
-        self._recent.forget()
         confirmed = slot.confirmed or 0
+        self._recent.begin(confirmed)
         link = Link(self._config, self._slot, streaming=True)
         interval = min(self._config.status_interval, patience / 4000) if patience else 10.0
         assembler = Assembler(
@@ -153,6 +168,8 @@ class Stream:
                             return
                     link.heard = time.monotonic()
                     deadline = time.monotonic() + wait
+                if end and assembler.between:
+                    self._recent.reached(end)
                 if end > position.version and assembler.between:
                     position = position.at(end)
                     yield Part((), position)

@@ -6,7 +6,9 @@ shows them all. What is confirmed to the server never passes one of them, so tha
 sends it again and it is remembered again: a transaction below the slot's confirmed position is visible.
 
 Snapshots name transactions in progress (`pg_current_snapshot()`); a long one that was never delivered is
-nobody's concern.
+nobody's concern. Visibility only grows, so whoever streams may wait once for all readers: a read that another
+process begins afterwards sees the same. A process without a stream (`wait`) waits for
+those running transactions that the slot has not confirmed, which it learns by a look into the slot.
 """
 
 from __future__ import annotations
@@ -14,14 +16,25 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
+from tailrace.capture.postgres.client import Connection
 from tailrace.capture.postgres.messages import Ints
 
 _HALF = 1 << 31
 _WRAP = (1 << 32) - 1
 _SAMPLES = 10_000
+_POLL = 0.02
+# Most transactions are short: a look into the slot is dear, and seldom needed.
+_PATIENCE = 0.3
+SNAPSHOT = "SELECT pg_current_snapshot()::text"
+_RUNNING = """
+SELECT transactionid::text::int8 FROM pg_catalog.pg_locks
+WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted
+AND pid IS DISTINCT FROM pg_backend_pid()
+"""
 
 
 class Recent:
@@ -32,6 +45,8 @@ class Recent:
         self._ends: list[Ints] = []
         self._xids: list[Ints] = []
         self._times: deque[tuple[int, float]] = deque(maxlen=_SAMPLES)
+        # Up to here every transaction that is not visible is remembered.
+        self.passed = 0
 
     def note(self, ends: Ints, xids: Ints) -> None:
         """These transactions are about to be delivered."""
@@ -40,11 +55,18 @@ class Recent:
             self._xids.append(xids)
             if len(ends):
                 self._times.append((int(ends[-1]), time.time()))
+                self.passed = int(ends[-1])
 
-    def forget(self) -> None:
-        """Another stream begins."""
+    def begin(self, confirmed: int) -> None:
+        """Another stream begins, at the slot's confirmed position."""
         with self._lock:
             self._ends, self._xids = [], []
+            self.passed = confirmed
+
+    def reached(self, end: int) -> None:
+        """Everything up to `end` was received."""
+        with self._lock:
+            self.passed = max(self.passed, end)
 
     def unseen(self, version: int) -> bool:
         """Whether one up to `version` is not known to be visible."""
@@ -74,6 +96,41 @@ def _parsed(snapshot: str) -> tuple[list[int], int]:
     return [int(xid) & _WRAP for xid in running.split(",") if xid], int(beyond) & _WRAP
 
 
-def running(snapshot: str) -> set[int]:
-    """The transactions that are in progress in a snapshot, by their full ids."""
-    return {int(xid) for xid in snapshot.split(":")[2].split(",") if xid}
+def running(connection: Connection) -> set[int]:
+    """The transactions that run now, also those that no snapshot names yet: each holds the lock of its id."""
+    return {xid for (xid,) in connection.execute(_RUNNING).fetchall()}
+
+
+def wait(
+    connection: Connection,
+    recent: Recent,
+    version: int,
+    *,
+    streaming: Callable[[], bool],
+    peek: Callable[[Connection], set[int] | None],
+    timeout: float,
+) -> bool:
+    """Whether a read begun now sees everything up to `version`; waits `timeout` seconds for that.
+
+    `peek` gives the transactions that the slot would send up to there, None where that cannot be told now.
+    """
+    began = time.monotonic()
+    waiting = running(connection)
+    looked = False
+    while waiting:
+        if streaming() and recent.passed >= version:
+            (snapshot,) = connection.execute(SNAPSHOT).fetchone() or ("1:1:",)
+            recent.settle(snapshot)
+            if not recent.unseen(version):
+                return True
+        elif not looked and time.monotonic() - began > _PATIENCE and not streaming():
+            sent = peek(connection)
+            if sent is not None:
+                waiting &= sent
+                looked = True
+        waiting &= running(connection)
+        if waiting and time.monotonic() - began >= timeout:
+            return False
+        if waiting:
+            time.sleep(_POLL)
+    return True
