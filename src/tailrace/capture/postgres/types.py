@@ -86,9 +86,9 @@ def _numeric(typmod: int) -> ColumnType:
     if typmod < 4:
         return _TEXT
     precision = (typmod - 4) >> 16 & 0xFFFF
-    # Eleven bits with a sign: since 15 a scale may be negative.
-    scale = ((typmod - 4 & 0x7FF) ^ 0x400) - 0x400
-    if 1 <= precision <= 38 and 0 <= scale <= precision:
+    # A negative scale, which there is since 15, looks like one above a thousand.
+    scale = typmod - 4 & 0x7FF
+    if 1 <= precision <= 38 and scale <= precision:
         return ColumnType(f"decimal({precision},{scale})")
     return _TEXT
 
