@@ -147,13 +147,14 @@ values = st.one_of(st.none(), st.text(max_size=20), st.binary(max_size=0).map(la
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[bytes], list[tuple[Any, ...]]]:
     """Messages of some transactions, and the changes they mean."""
-    messages, expected = [wire.relation(table) for table in TABLES], []
+    messages = [wire.relation(table) for table in TABLES]
+    expected: list[tuple[Any, ...]] = []
     for number in range(draw(st.integers(1, 6))):
         end, inner = (number + 1) * 100, []
         for seq in range(draw(st.integers(1, 8))):
             table = draw(st.sampled_from([ITEMS, FULL]))
             new = [draw(values.filter(lambda v: v is not UNCHANGED)), *draw(_rest(table))]
-            old = [draw(st.text(max_size=5)) for _ in table.columns]
+            old: list[Any] = [draw(st.text(max_size=5)) for _ in table.columns]
             kind = "O" if table is FULL else "K"
             before = dict(zip(table.columns, old, strict=True))
             if kind == "K":

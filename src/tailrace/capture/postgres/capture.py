@@ -20,8 +20,6 @@ from tailrace.model.position import Position
 from tailrace.model.table import TableRef, TableSchema
 
 _POLL = 0.01
-# How long an idle slot waits for running transactions before it is moved on.
-_SETTLE_SECONDS = 1.0
 
 
 class PostgresCapture(Capture):
@@ -165,7 +163,7 @@ class PostgresCapture(Capture):
                 raise slots.missing(slots.slot_name(self._config, consumer))
             confirmed = slots.checked(found, connection).confirmed or 0
             # No stream remembers here which transactions were delivered: all that run now must end first.
-            if confirmed < position.version and self._settled(connection):
+            if confirmed < position.version and visible.settled(connection):
                 confirmed = slots.advance(connection, found, position.version)
         return position.at(min(confirmed, position.version))
 
@@ -242,17 +240,6 @@ class PostgresCapture(Capture):
     def _streaming(self) -> bool:
         stream = self._stream
         return stream is not None and stream.reading
-
-    def _settled(self, connection: Connection) -> bool:
-        """Whether everything that is in progress now ends soon."""
-        return visible.wait(
-            connection,
-            self._recent,
-            0,
-            streaming=lambda: False,
-            peek=lambda _: None,
-            timeout=_SETTLE_SECONDS,
-        )
 
     def _expect(self, position: Position) -> None:
         if self._source is None:

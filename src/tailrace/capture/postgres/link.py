@@ -17,6 +17,7 @@ from psycopg import pq, sql
 
 from tailrace.capture.postgres.client import clean, connect, refusal, translated
 from tailrace.capture.postgres.config import PostgresConfig
+from tailrace.capture.postgres.messages import lsn_text
 from tailrace.model.errors import LogLost, NeedsOperator, SetupMissing, TailraceError, Transient
 
 _EPOCH = 946_684_800
@@ -27,9 +28,9 @@ _GATHER = 0.02
 
 
 class Link:
-    """A slot that is being read, from its confirmed position on."""
+    """A slot that is being read, from `begin` on or from its confirmed position, whichever is later."""
 
-    def __init__(self, config: PostgresConfig, slot: str, *, streaming: bool) -> None:
+    def __init__(self, config: PostgresConfig, slot: str, *, begin: int, streaming: bool) -> None:
         self._config = config
         self._lock = threading.Lock()
         self._connection = connect(config, replication=True)
@@ -37,7 +38,7 @@ class Link:
         self.heard = time.monotonic()
         try:
             with translated(config):
-                self._start(slot, streaming)
+                self._start(slot, begin, streaming)
                 self._pgconn.nonblocking = 1
         except BaseException:
             self._connection.close()
@@ -45,13 +46,15 @@ class Link:
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, select.POLLIN)
 
-    def _start(self, slot: str, streaming: bool) -> None:
+    def _start(self, slot: str, begin: int, streaming: bool) -> None:
         names = sql.Literal(sql.Identifier(self._config.publication).as_string(self._connection))
         options = [("proto_version", sql.Literal("2" if streaming else "1")), ("publication_names", names)]
         if streaming:
             options.append(("streaming", sql.Literal("on")))
         chosen = sql.SQL(", ").join(sql.SQL(name + " {}").format(value) for name, value in options)
-        command = sql.SQL("START_REPLICATION SLOT {} LOGICAL 0/0 ({})").format(sql.Identifier(slot), chosen)
+        command = sql.SQL("START_REPLICATION SLOT {} LOGICAL " + lsn_text(begin) + " ({})").format(
+            sql.Identifier(slot), chosen
+        )
         result = self._pgconn.exec_(command.as_bytes(self._connection))
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._failure(result)

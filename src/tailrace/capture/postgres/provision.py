@@ -235,14 +235,8 @@ def _slot(connection: Connection, config: PostgresConfig, slot: slots.Slot) -> l
         slots.checked(slot, connection)
     except TailraceError as error:
         return [Finding("error", "slot", error.message, None, error.remedy)]
-    if slot.wal_status == "unreserved":
-        message = f"replication slot {slot.name} is about to lose log it needs (wal_status unreserved)"
-        return [Finding("warning", "slot_at_risk", message, None, "run the pipeline, or raise the limit")]
-    if slot.retained is not None and slot.retained > config.wal_budget:
-        message = (
-            f"replication slot {slot.name} makes the server keep {slot.retained >> 20} MiB of log, "
-            f"the budget is {config.wal_budget >> 20} MiB"
-        )
+    if (risk := slots.risk(slot, config)) is not None:
+        code = "slot_at_risk" if slot.wal_status == "unreserved" else "wal_budget"
         remedy = f"run the pipeline, or drop the slot: SELECT pg_drop_replication_slot('{slot.name}')"
-        return [Finding("warning", "wal_budget", message, None, remedy)]
+        return [Finding("warning", code, risk, None, remedy)]
     return []

@@ -7,6 +7,7 @@ the watched tables as they were, and whether the slot is at risk. What it finds 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from tailrace.capture.postgres.visible import SNAPSHOT, Recent
 from tailrace.model.errors import NeedsOperator, SchemaDrift, SetupMissing, TailraceError, Transient
 from tailrace.model.table import TableRef
 
+_log = logging.getLogger(__name__)
 _TICK = 0.1
 Answer = TypeVar("Answer")
 
@@ -69,6 +71,7 @@ class Sentinel:
         self._wake = threading.Event()
         self._closing = False
         self._asking = threading.Lock()
+        self._warned = False
         self._connection: Connection | None = None
         self._sent = self._watched = time.monotonic()
         self.failure: TailraceError | None = None
@@ -165,3 +168,9 @@ class Sentinel:
         self.failure = changed(found, self._members) or self.failure
         self.slot = slots.find(connection, self._slot)
         self._settle(connection)
+        if self.slot is not None and (risk := slots.risk(self.slot, self._config)) is not None:
+            if not self._warned:
+                _log.warning("%s", risk)
+            self._warned = True
+        else:
+            self._warned = False

@@ -126,6 +126,18 @@ def checked(slot: Slot, connection: Connection) -> Slot:
     return slot
 
 
+def risk(slot: Slot, config: PostgresConfig) -> str | None:
+    """What the slot is about to lose, or to make the server keep beyond the budget; None if neither."""
+    if slot.wal_status == "unreserved":
+        return f"replication slot {slot.name} is about to lose log it needs (wal_status unreserved)"
+    if slot.retained is not None and slot.retained > config.wal_budget:
+        return (
+            f"replication slot {slot.name} makes the server keep {slot.retained >> 20} MiB of log, "
+            f"the budget is {config.wal_budget >> 20} MiB"
+        )
+    return None
+
+
 def missing(name: str) -> LogLost:
     """The error of a consumer whose slot is gone."""
     return LogLost(

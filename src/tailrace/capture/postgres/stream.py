@@ -2,9 +2,11 @@
 
 It begins with the questions whose answers decide whether the position can be continued: is it the same
 server, is the slot there and whole and not beyond us, are the tables published as they were? Then it reads
-the slot from its confirmed position, not from ours: what was delivered before and not confirmed is skipped,
-but not forgotten (`visible.py`). A connection that breaks, a server that falls silent and a slot that another
-process still holds are passing faults: the caller begins again.
+the slot on from there; or, while a transaction runs that may be one of those already delivered, from the
+slot's confirmed position, skipping what was delivered but not forgetting it (`visible.py`).
+
+A connection that breaks, a server that falls silent and a slot that another process still holds are passing
+faults: the caller begins again.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from tailrace.capture.postgres.publication import Member
 from tailrace.capture.postgres.relations import Relations
 from tailrace.capture.postgres.sentinel import Sentinel
 from tailrace.capture.postgres.transactions import Assembler
-from tailrace.capture.postgres.visible import Recent
+from tailrace.capture.postgres.visible import Recent, settled
 from tailrace.model.change import Part
 from tailrace.model.errors import IdentityMismatch, LogLost, SetupMissing, Transient
 from tailrace.model.position import Position
@@ -111,10 +113,11 @@ class Stream:
         with session(self._config) as connection:
             members, slot = self._begin(connection)
             (patience,) = connection.execute(_PATIENCE).fetchone() or (0,)
+            begin = self._start.version if settled(connection) else slot.confirmed or 0
         self._recorded = slot.restart or 0
         confirmed = slot.confirmed or 0
-        self._recent.begin(confirmed)
-        link = Link(self._config, self._slot, streaming=True)
+        self._recent.begin(begin)
+        link = Link(self._config, self._slot, begin=begin, streaming=True)
         interval = min(self._config.status_interval, patience / 4000) if patience else 10.0
         assembler = Assembler(
             self._start,

@@ -29,6 +29,7 @@ _SAMPLES = 10_000
 _POLL = 0.02
 # Most transactions are short: a look into the slot is dear, and seldom needed.
 _PATIENCE = 0.3
+_SETTLE_SECONDS = 1.0
 SNAPSHOT = "SELECT pg_current_snapshot()::text"
 _RUNNING = """
 SELECT transactionid::text::int8 FROM pg_catalog.pg_locks
@@ -134,3 +135,10 @@ def wait(
         if waiting:
             time.sleep(_POLL)
     return True
+
+
+def settled(connection: Connection) -> bool:
+    """Whether every transaction that runs now ends soon: then all that is in the log now is visible."""
+    return wait(
+        connection, Recent(), 0, streaming=lambda: False, peek=lambda _: None, timeout=_SETTLE_SECONDS
+    )
