@@ -45,7 +45,7 @@ class PostgresConfig:
     timeout: float = 60.0
     status_interval: float = 5.0
     watch_interval: float = 5.0
-    batch_bytes: int = 4 * 1024 * 1024
+    batch_bytes: int = 2 * 1024 * 1024
     # What an open transaction may hold in memory before it goes to a file.
     spill_bytes: int = 16 * 1024 * 1024
     spill_directory: str | None = None
