@@ -43,7 +43,8 @@ def ended(stream: Background, kind: type[TailraceError], timeout: float = 15) ->
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_server_that_restarts_loses_nothing(own_server: Server, how: str) -> None:
     database = own_server.database()
-    source = Source(database, ITEMS)
+    # A server that shuts down wants everything confirmed, and must not wait for us: not even for our watch.
+    source = Source(database, ITEMS, watch_interval=60.0)
     with background(source.open(), source.start, source.refs) as stream:
         source.sql("INSERT INTO items VALUES (1)", "INSERT INTO items VALUES (2)")
         wait_until(lambda: len(stream.changes) == 2)

@@ -25,6 +25,8 @@ _STATUS = struct.Struct(">cqqqqB")
 # A pause lets messages gather, so that one read takes many of them.
 _PAUSE = 0.002
 _GATHER = 0.02
+_HANDOVER = 1.0
+_IN_USE = "55006"
 
 
 class Link:
@@ -56,6 +58,11 @@ class Link:
             sql.Identifier(slot), chosen
         )
         result = self._pgconn.exec_(command.as_bytes(self._connection))
+        until = time.monotonic() + _HANDOVER
+        while _state(result) == _IN_USE and time.monotonic() < until:
+            # The walsender of a connection that was just closed lets go of the slot a moment later.
+            time.sleep(_PAUSE * 10)
+            result = self._pgconn.exec_(command.as_bytes(self._connection))
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._failure(result)
 
@@ -109,7 +116,7 @@ class Link:
         return self._failure(result)
 
     def _failure(self, result: pq.abc.PGresult) -> TailraceError:
-        state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+        state = _state(result)
         raw = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
         told = clean(self._config, raw.decode(errors="replace"))
         message = f"{self._config.name}: {told}"
@@ -117,7 +124,7 @@ class Link:
             return SetupMissing(message, remedy="tailrace setup, then tailrace snapshot")
         if state == "42704":
             return LogLost(message, remedy="tailrace snapshot")
-        if state == "55006" or state.startswith(("57", "53", "08", "58")):
+        if state == _IN_USE or state.startswith(("57", "53", "08", "58")):
             return Transient(message)
         if state == "55000":
             # Invalidated, or past its log: the next start looks at the slot and says which.
@@ -138,3 +145,7 @@ class Link:
         """Let go of the slot."""
         with self._lock:
             self._connection.close()
+
+
+def _state(result: pq.abc.PGresult) -> str:
+    return (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
