@@ -43,8 +43,7 @@ def ended(stream: Background, kind: type[TailraceError], timeout: float = 15) ->
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_server_that_restarts_loses_nothing(own_server: Server, how: str) -> None:
     database = own_server.database()
-    # A server that shuts down wants everything confirmed, and must not wait for us: not even for our watch.
-    source = Source(database, ITEMS, watch_interval=60.0)
+    source = Source(database, ITEMS)
     with background(source.open(), source.start, source.refs) as stream:
         source.sql("INSERT INTO items VALUES (1)", "INSERT INTO items VALUES (2)")
         wait_until(lambda: len(stream.changes) == 2)
@@ -57,6 +56,16 @@ def test_a_server_that_restarts_loses_nothing(own_server: Server, how: str) -> N
     with own_server.admin(database.name, "app") as application:
         application.execute("INSERT INTO items VALUES (3)")
     assert ids(source, start=stream.position, capture=source.open()) == [3]
+
+
+def test_a_server_can_shut_down_while_changes_are_not_acknowledged(own_server: Server) -> None:
+    source = Source(own_server.database(), ITEMS, watch_interval=60.0)
+    with background(source.open(), source.start, source.refs) as stream:
+        source.sql("INSERT INTO items VALUES (1)")
+        wait_until(lambda: stream.changes)
+        # It wants everything confirmed first, and asks again and again.
+        own_server.stop()
+        ended(stream, Transient)
 
 
 def test_a_frozen_server_is_given_up_in_time(own_server: Server) -> None:
