@@ -7,6 +7,8 @@ as Arrow batches without Spark; `cause(error)` finds the Tailrace error behind o
 
 from __future__ import annotations
 
+import inspect
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -61,9 +63,16 @@ __all__ = [
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("tailrace")` known to a Spark session."""
+    """Make `format("tailrace")` known to a Spark session.
+
+    On a local master the source runs in this interpreter, which has Tailrace, unless PYSPARK_PYTHON says
+    otherwise; Spark itself would take whichever `python3` comes first in the PATH.
+    """
     from tailrace.spark.source import TailraceSource
 
+    context = getattr(spark, "_sc", None)  # a session of Spark Connect has none
+    if context is not None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
     spark.dataSource.register(TailraceSource)
 
 
@@ -95,13 +104,28 @@ def _capture(
     ...         stream.acknowledge(delivery.token)
 
     What is acknowledged is remembered under `state_dir`, by the consumer's name, and does not come again.
-    With `setup="auto"` a table that was never set up for capture is set up now.
+
+    url: the database, as in `sqlite:shop.db`; `${NAME}` in it is taken from the environment.
+    tables: a table or several, by name; `*` means all of them.
+    state_dir: the directory of what must be remembered. Keep it.
+    mode: `snapshot_then_changes`: existing rows, then changes; `changes`: what happens from now on;
+        `snapshot`: existing rows, then the stream ends.
+    order: `interleaved`: a snapshot's rows and changes take turns; `first`: all rows before any change.
+    consumer: the name of this reader's cursor at the source; readers of their own have names of their own.
+    setup: `auto`: a table that was never set up for capture is set up now; `manual`: it is refused.
+    max_rows: a delivery holds about so many changes; a larger transaction comes in parts.
+    types: column types that override the derived ones: `{"orders.price": "string"}`.
+    observer: is told of progress and errors by `observer.event(name, **fields)`.
     """
-    from tailrace.app import capture_for
+    from tailrace.app import capture_for, check_types
     from tailrace.runtime.api import capture_stream
 
+    names = [tables] if isinstance(tables, str) else list(tables)
+    if not names:
+        raise ConfigError("there are no tables to capture", remedy='name some, or ["*"] for all of them')
     source = capture_for(url, types=types)
-    refs = source.resolve([tables] if isinstance(tables, str) else tables)
+    refs = source.resolve(names)
+    check_types(source, types or {})
     stream = capture_stream(
         source,
         refs,
@@ -129,5 +153,13 @@ else:
         def __call__(self, *args: Any, **kwargs: Any) -> CaptureStream:
             return _capture(*args, **kwargs)
 
-    sys.modules["tailrace.capture"].__class__ = _CapturePackage
-    sys.modules["tailrace.capture"].__doc__ = _capture.__doc__
+    def _called(signature: inspect.Signature) -> str:
+        """The call as one reads it; the text below it says what types there are."""
+        parameters = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+        return f"tailrace.capture{inspect.Signature(parameters)}"
+
+    _package = sys.modules["tailrace.capture"]
+    _package.__class__ = _CapturePackage
+    _package.__signature__ = inspect.signature(_capture)
+    # `help` shows a module's text and asks for no signature, so the text has it.
+    _package.__doc__ = f"{_called(_package.__signature__)}\n\n{inspect.getdoc(_capture)}"

@@ -14,7 +14,7 @@ from pyarrow.fs import LocalFileSystem
 
 from tailrace.changelog import recovery
 from tailrace.changelog.log import Changelog
-from tailrace.changelog.reader import read_window
+from tailrace.changelog.reader import read_windows
 from tailrace.changelog.segment import MAGIC, SegmentName, WindowRef, read_footer
 from tailrace.model.errors import Fenced, IdentityMismatch, StateUnreadable
 from tests.changelog.support import SOURCE, all_rows, at, expected, in_parts, part, rows_of
@@ -268,7 +268,7 @@ def test_a_file_that_an_executor_does_not_see_names_the_shared_filesystem(tmp_pa
         [ref] = log.plan(0, 1)
     (tmp_path / ref.file).unlink()
     with pytest.raises(StateUnreadable, match="not there") as raised:
-        read_window(str(tmp_path), ref)
+        list(read_windows(str(tmp_path), [ref]))
     assert "share" in str(raised.value.remedy)
 
 

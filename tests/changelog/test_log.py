@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.changelog.log import Changelog
-from tailrace.changelog.reader import read_window, read_windows
+from tailrace.changelog.reader import read_windows
 from tailrace.changelog.segment import WindowRef
 from tailrace.model.change import ChangeBatch, Part
 from tailrace.model.errors import IdentityMismatch, LogLost, StateOwned, UsageError
@@ -190,9 +190,9 @@ def test_only_the_tables_that_are_asked_for_are_read(uri: str) -> None:
         log.append(part(1, rows=9))
         log.flush()
         [ref] = log.plan(0, 1)
-        [batch] = read_window(uri, ref, tables={LINES.ref})
+        [[batch]] = read_windows(uri, [ref], tables={LINES.ref})
         assert (batch.table, len(batch)) == (LINES, 4)
-        assert read_window(uri, ref, tables=set()) == []
+        assert list(read_windows(uri, [ref], tables=set())) == [[]]
 
 
 def test_an_empty_part_moves_the_end_without_rows(uri: str) -> None:
@@ -223,9 +223,9 @@ def test_bound_respects_limits_at_transaction_ends_and_always_makes_progress(uri
         assert log.bound(3, max_bytes=1) == 4
         assert log.bound(12) == 12
         assert log.bound(3, up_to=3) == 3
-        assert log.pending_rows(0) == 120
-        assert log.pending_rows(5) == 70
-        assert log.pending_rows(12) == 0
+        assert log.rows(0, 12) == 120
+        assert log.rows(5, 12) == 70
+        assert log.rows(12, 12) == 0
 
 
 def test_parts_out_of_order_are_refused_and_change_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sqlite3
 import subprocess
@@ -108,3 +109,23 @@ def test_a_url_may_refer_to_the_environment(tmp_path: Path, monkeypatch: pytest.
     capture.close()
     with pytest.raises(tailrace.ConfigError, match="NOWHERE"):
         capture_for("sqlite:${NOWHERE}")
+
+
+def test_help_shows_how_capture_is_called_and_says_what_each_parameter_means() -> None:
+    shown = python("import tailrace; help(tailrace.capture)")
+    assert "tailrace.capture(url, tables, state_dir, *, mode='snapshot_then_changes'" in shown
+    for name in inspect.signature(tailrace.capture).parameters:
+        assert f"\n    {name}: " in shown
+
+
+def test_a_capture_of_no_tables_is_refused(tmp_path: Path) -> None:
+    make_shop(tmp_path / "shop.db")
+    with pytest.raises(tailrace.ConfigError, match="no tables"):
+        tailrace.capture(f"sqlite:{tmp_path / 'shop.db'}", [], str(tmp_path / "state"))
+
+
+def test_a_type_for_a_column_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    make_shop(tmp_path / "shop.db")
+    url = f"sqlite:{tmp_path / 'shop.db'}"
+    with pytest.raises(tailrace.ConfigError, match="no column of this source"):
+        tailrace.capture(url, ["orders"], str(tmp_path / "state"), types={"ordres.total": "string"})

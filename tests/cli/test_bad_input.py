@@ -69,6 +69,14 @@ def test_a_mirror_of_a_table_without_a_primary_key_is_refused_with_the_way_out(t
     assert "[[feed]]" in message
 
 
+def test_a_mirror_that_could_be_no_directory_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    make_shop(tmp_path / "shop.db")
+    write(tmp_path, MIRRORS + '\nas = "../orders"\n')
+    message = refused(tmp_path, "run")
+    assert "../orders" in message
+    assert "as = " in message
+
+
 @pytest.mark.parametrize("command", ["run", "setup"])
 def test_a_read_only_database_is_refused(tmp_path: Path, command: str) -> None:
     make_shop(tmp_path / "shop.db")
@@ -150,3 +158,21 @@ def test_a_snapshot_of_an_unknown_table_leaves_no_request(tmp_path: Path) -> Non
     write(tmp_path)
     assert "there is no table stuff" in refused(tmp_path, "snapshot", "--table", "stuff")
     assert "not one of this pipeline's" in refused(tmp_path, "snapshot", "--table", "loose")
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_type_for_a_column_that_is_not_there_is_refused_with_the_nearest(
+    tmp_path: Path, command: str
+) -> None:
+    make_shop(tmp_path / "shop.db")
+    write(tmp_path, MIRRORS + '\n[source.types]\n"orders.totl" = "string"\n')
+    done = tailrace(tmp_path, command)
+    assert done.returncode == (1 if command == "check" else 2)
+    assert "types: orders.totl is no column of the table orders" in done.stdout + done.stderr
+    assert "did you mean orders.total?" in done.stdout + done.stderr
+
+
+def test_a_directory_on_a_file_system_that_takes_none_is_refused(tmp_path: Path) -> None:
+    make_shop(tmp_path / "shop.db")
+    write(tmp_path, MIRRORS + '\n[state]\ndirectory = "/proc/tailrace-state"\n')
+    assert "/proc cannot be written" in refused(tmp_path, "run")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.app import capture_for
 from tests.cli.command import COMMAND, MIRRORS, environment, make_shop, schema_of, tailrace
 
 
@@ -72,6 +73,20 @@ def test_teardown_of_one_table_leaves_the_others(shop: Path) -> None:
     assert done.returncode == 0
     assert "orders" in done.stdout
     assert "set up table orders" in tailrace(shop, "setup").stdout
+
+
+def test_teardown_of_a_consumer_removes_its_cursor_and_nothing_else(shop: Path) -> None:
+    tailrace(shop, "setup")
+    before = schema_of(shop / "shop.db")
+    capture = capture_for(f"sqlite:{shop / 'shop.db'}")
+    capture.register("old")
+    unknown = tailrace(shop, "teardown", "--consumer", "odl")
+    assert unknown.returncode == 2
+    assert "old" in unknown.stderr
+    assert "old" in tailrace(shop, "teardown", "--consumer", "old").stdout
+    assert capture.consumers() == []
+    capture.close()
+    assert schema_of(shop / "shop.db") == before
 
 
 def test_teardown_asks_a_person_and_a_no_changes_nothing(shop: Path) -> None:

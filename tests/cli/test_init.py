@@ -44,7 +44,7 @@ def test_a_file_elsewhere_points_back_to_the_database(tmp_path: Path) -> None:
 
 
 def test_names_of_every_kind_are_written_so_that_they_are_read_back(tmp_path: Path) -> None:
-    names = ['it"s', "back\\slash", "ünï cödé", "${HOME}", "a.b", "order", "line\nbreak", "\x7f"]
+    names = ['it"s', "back\\slash", "ünï cödé", "${HOME}", "a.b", "order", "line\nbreak", "\x7f", "a/b", ".."]
     connection = sqlite3.connect(tmp_path / "shop.db")
     connection.execute("PRAGMA journal_mode=WAL")
     for name in names:
@@ -67,3 +67,20 @@ def test_a_database_without_any_key_gets_a_feed(tmp_path: Path) -> None:
     assert tailrace(tmp_path, "init", "sqlite:shop.db").returncode == 0
     body = tomllib.loads((tmp_path / "tailrace.toml").read_text())
     assert body["feed"] == [{"tables": ["*"], "sink": "stdout"}]
+
+
+def test_a_database_without_wal_comes_with_the_command_that_mends_it(tmp_path: Path) -> None:
+    make_shop(tmp_path / "shop.db", wal=False)
+    done = tailrace(tmp_path, "init", "sqlite:shop.db")
+    assert done.returncode == 0, done.stderr
+    assert "is not in WAL mode" in done.stdout
+    assert "PRAGMA journal_mode=WAL" in done.stdout
+
+
+def test_a_remedy_names_the_file_that_the_command_was_pointed_at(tmp_path: Path) -> None:
+    make_shop(tmp_path / "shop.db")
+    tailrace(tmp_path, "init", "sqlite:shop.db", "--output", "my shop.toml")
+    file = tmp_path / "my shop.toml"
+    file.write_text(file.read_text().replace("[source]\n", '[source]\nsetup = "manual"\n'))
+    done = tailrace(tmp_path, "check", "-c", "my shop.toml")
+    assert "remedy: tailrace setup -c 'my shop.toml'" in done.stdout

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tailrace.cli.lines import Level, LogFormat, LogLines
 from tailrace.cli.live import render
-from tailrace.cli.screen import seconds, size
+from tailrace.cli.screen import columns, counted, seconds, size
 from tailrace.cli.watch import Watch
 
 
@@ -120,3 +120,34 @@ def test_sizes_and_durations_are_for_people() -> None:
         "2 min 10 s",
         "2 h 1 min",
     ]
+
+
+def test_the_view_counts_seconds_until_the_first_batch() -> None:
+    clock = Clock()
+    watch = Watch(clock=clock)
+    clock.now += 7
+    console = Console(file=io.StringIO(), width=100)
+    console.print(render(watch.look(), "shop", "*"))
+    assert "Starting Spark… 7 s" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_sink_that_does_not_answer_is_shown_with_the_next_try_until_a_batch_is_written() -> None:
+    clock = Clock()
+    watch = Watch(clock=clock)
+    watch.event("sink.retry", message="connection refused", seconds=8.0)
+    assert watch.look().trouble == "the sink does not answer: connection refused; next try in 8 s"
+    clock.now += 9
+    assert watch.look().trouble == "the sink does not answer: connection refused; trying again"
+    written(watch, 1, orders=1)
+    assert watch.look().trouble is None
+
+
+def test_one_of_a_thing_is_not_several() -> None:
+    assert counted(1, "change") == "1 change"
+    assert counted(0, "change") == "0 changes"
+    assert counted(1200, "batch", "batches") == "1,200 batches"
+
+
+def test_columns_are_aligned_and_end_without_blanks() -> None:
+    lines = [line.plain for line in columns([("table", "snapshot"), ("größe", ""), ("日本", "complete")])]
+    assert lines == ["table  snapshot", "größe", "日本   complete"]

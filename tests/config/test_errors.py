@@ -43,7 +43,26 @@ SOURCE = '[source]\nurl = "sqlite:shop.db"\n'
         ("[[feed]]\n", "file:1 (source)", "the key `source` is missing"),
         ("[[feed]]\n[source]\nsetup = 'auto'\n", "file:2 (source.url)", "the key `url` is missing"),
         (MINIMAL + "[sinks.x]\npath = 'y'\n", "file:4 (sinks.x.type)", "the key `type` is missing"),
-        (MINIMAL + "[sinks.x]\ntype = 'y'\n", "file:4 (sinks.x)", "must be `delta`, `stdout`, `http`"),
+        (
+            MINIMAL + "[sinks.x]\ntype = 'dleta'\n",
+            "file:5 (sinks.x.type)",
+            "must be one of `delta`, `stdout`, `http`, not `dleta`; did you mean `delta`?",
+        ),
+        (
+            "[source]\nurl='sqlite:a'\n[[feeds]]\n",
+            "file:3 (feeds)",
+            "unknown key `feeds`; did you mean `feed`?",
+        ),
+        (
+            "[source]\nurl='sqlite:a'\n[[feed]]\nsnapshot='yes'\n",
+            "file:4 (feed[0].snapshot)",
+            "must be true or false",
+        ),
+        (
+            "[source]\nurl='mysql://h/shop'\n[[feed]]\n",
+            "file:2 (source.url)",
+            "this version of Tailrace has no MySQL capture",
+        ),
         ("on_error = 'halt'\n" + MINIMAL, "file:1 (on_error)", "must be `stop` or `skip`"),
         ("name = 7\n" + MINIMAL, "file:1 (name)", "must be a string"),
         ("name = 'a/b'\n" + MINIMAL, "file:1 (name)", "must be a name of letters, digits"),
@@ -74,7 +93,7 @@ SOURCE = '[source]\nurl = "sqlite:shop.db"\n'
         (MINIMAL + "tables = [\n'a',\n1]\n", "file:6 (feed[0].tables[1])", "must be a string"),
         ("state = 3\n" + MINIMAL, "file:1 (state)", "must be a table"),
         ("sinks = 3\n" + MINIMAL, "file:1 (sinks)", "must be a table"),
-        ("[source]\nurl = 'shop.db'\n[[feed]]\n", "file:2 (source.url)", "must begin with `sqlite:`"),
+        ("[source]\nurl = 'shop.db'\n[[feed]]\n", "file:2 (source.url)", "a source URL begins with its kind"),
         (
             "[source]\nurl = 'sqlite://host/x'\n[[feed]]\n",
             "file:2 (source.url)",
@@ -185,8 +204,8 @@ def test_every_problem_is_told_at_once_in_the_order_of_the_file(refuse: Refuse) 
         "[[feed]]\nsink = 'x'\n[source]\nurl = 'sqlite:${DB}'\nsetpu = 1\n[batch]\nmax_rows = 'a'\n"
     )
     assert str(error).splitlines()[:4] == [
-        "file:2 (feed[0].sink): there is no sink `x`",
-        "file:4 (source.url): the environment variable `DB` is not set",
+        "file:2 (feed[0].sink): there is no sink `x` (remedy: add `[sinks.x]` or name another)",
+        "file:4 (source.url): the environment variable `DB` is not set (remedy: export DB=…)",
         "file:5 (source.setpu): unknown key `setpu`; did you mean `setup`?",
         "file:7 (batch.max_rows): must be a whole number",
     ]
@@ -259,3 +278,21 @@ def test_a_wrong_variable_is_named(
 def test_a_wrong_flag_is_named(refuse: Refuse) -> None:
     error = refuse(MINIMAL, state__akc="sink")
     assert (error.place, error.message) == ("option state.akc", "unknown key `akc`; did you mean `ack`?")
+
+
+def test_a_boolean_comes_from_a_variable_too(file: Path) -> None:
+    file.write_text(MINIMAL)
+    loaded = load_config(file, environ={"TAILRACE_FEED__0__SNAPSHOT": "false"})
+    assert loaded.feeds[0].snapshot is False
+
+
+def test_an_unknown_type_lists_those_there_are(refuse: Refuse) -> None:
+    error = refuse(SOURCE + "types = {'a.b' = 'money'}\n[[feed]]\n")
+    assert "`long`" in str(error.remedy)
+    assert "`decimal(10,2)`" in str(error.remedy)
+
+
+def test_a_missing_file_comes_with_the_command_that_writes_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(tmp_path / "my shop.toml")
+    assert raised.value.remedy == f"tailrace init sqlite:shop.db --output '{tmp_path}/my shop.toml'"

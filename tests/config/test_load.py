@@ -89,7 +89,7 @@ def test_every_key_of_a_full_file_arrives(load: Load, file: Path) -> None:
     assert isinstance(hook, HttpSink)
     assert (hook.timeout, hook.max_batch_bytes) == (0.5, 65536)
     assert hook.headers["Authorization"].reveal() == "Bearer abc"
-    assert (config.tables[0].sink, config.tables[0].target_of("orders")) == ("lake", "orders_now")
+    assert (config.tables[0].sink, config.tables[0].target) == ("lake", "orders_now")
     assert (config.feeds[0].sink, config.feeds[0].snapshot) == ("hook", False)
 
 
@@ -98,7 +98,6 @@ def test_what_is_captured_is_what_feeds_and_tables_name(load: Load) -> None:
     text += '[[table]]\nname = "a"\n[[table]]\nname = "main.b"\n[[feed]]\ntables = ["a", "c"]\n'
     config = load(text)
     assert config.captured == ("a", "main.b", "c")
-    assert config.tables[1].target_of("main.b") == "b"
 
 
 def test_absolute_paths_and_uris_stay_as_they_are(load: Load) -> None:

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from tailrace.model.errors import ConfigError, DataError
 from tailrace.model.net import net
-from tailrace.model.views import envelope_schema, net_view, net_view_schema, table_view, table_view_schema
+from tailrace.model.views import (
+    NAMES,
+    conform,
+    envelope_schema,
+    net_view,
+    net_view_schema,
+    table_view,
+    table_view_schema,
+)
 from tests.model.changes import batch_of, table_of
 
 TABLE = table_of({"id": "long", "name": "string"})
@@ -133,9 +141,10 @@ def test_views_of_nothing_keep_their_schema() -> None:
     assert view.schema == net_view_schema(TABLE)
 
 
-def test_a_column_named_like_one_of_the_views_own_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="_change_type"):
-        table_view_schema(table_of({"id": "long", "_change_type": "string"}))
+@pytest.mark.parametrize("name", ["_change_type", "_Change_Type"])
+def test_a_column_named_like_one_of_the_views_own_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        table_view_schema(table_of({"id": "long", name: "string"}))
 
 
 def test_the_schemas_are_those_spark_makes_of_them() -> None:
@@ -146,3 +155,17 @@ def test_the_schemas_are_those_spark_makes_of_them() -> None:
     for schema in (table_view_schema(table), net_view_schema(table), envelope_schema()):
         spark = types.from_arrow_schema(schema, prefer_timestamp_ntz=True)
         assert types.to_arrow_schema(spark, timezone="UTC") == schema
+
+
+def test_a_view_conforms_to_the_columns_a_query_was_started_with() -> None:
+    old = pa.RecordBatch.from_pydict({"id": [1], "gone": ["x"], "n": [5]})
+    schema = pa.schema(
+        [("id", pa.int64()), ("n", pa.string()), ("new", pa.string()), ("_absent", pa.list_(pa.string()))]
+    )
+    view = old.append_column("_absent", pa.array([["gone"]], pa.list_(pa.string())))
+    assert conform(view, schema).to_pylist() == [{"id": 1, "n": "5", "new": None, "_absent": ["gone", "new"]}]
+    nothing = view.set_column(view.schema.get_field_index("_absent"), "_absent", pa.nulls(1, NAMES))
+    assert conform(nothing, schema).column("_absent").to_pylist() == [["new"]]
+    assert conform(view, None) is view
+    with pytest.raises(DataError, match="column gone"):
+        conform(view, pa.schema([("gone", pa.int64())]))

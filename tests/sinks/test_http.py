@@ -21,6 +21,7 @@ from tailrace.model.secret import Secret
 from tailrace.sinks.contract import Progress
 from tailrace.sinks.http import HttpConfig, HttpSink
 from tests.model.changes import batch_of, table_of
+from tests.support.waiting import wait_until
 
 TABLE = table_of({"id": "long", "name": "string"})
 PROGRESS = Progress("p", 0, 9, {"main.orders": ("plan", 2)})
@@ -98,7 +99,7 @@ Make = Callable[..., HttpSink]
 def sink_of(server: Server) -> Iterator[Make]:
     made: list[HttpSink] = []
 
-    def make(sleep: Callable[[float], None] = time.sleep, **options: Any) -> HttpSink:
+    def make(sleep: Callable[[float], object] | None = None, **options: Any) -> HttpSink:
         options = {"backoff": 0.01, "timeout": 5.0, "max_elapsed": 5.0} | options
         made.append(HttpSink(HttpConfig(options.pop("url", server.url), **options), sleep=sleep))
         return made[-1]
@@ -152,6 +153,17 @@ def test_passing_faults_are_retried_under_the_same_key(server: Server, sink_of: 
     assert len(set(server.keys)) == 1
 
 
+def test_whoever_watches_is_told_why_and_how_long_the_sink_waits(server: Server, sink_of: Make) -> None:
+    server.script = [503]
+    told: list[tuple[str, float]] = []
+    waited: list[float] = []
+    sink = sink_of(sleep=waited.append)
+    sink.watch(lambda message, seconds: told.append((message, seconds)))
+    sink.write([rows(1)], PROGRESS)
+    assert [seconds for _, seconds in told] == waited
+    assert "503" in told[0][0]
+
+
 @pytest.mark.parametrize("date", [False, True])
 def test_retry_after_is_honoured(server: Server, sink_of: Make, date: bool) -> None:
     asked = email.utils.formatdate(time.time() + 3.5, usegmt=True) if date else "2"
@@ -162,11 +174,17 @@ def test_retry_after_is_honoured(server: Server, sink_of: Make, date: bool) -> N
     assert 1.9 < waited[0] <= 3.6
 
 
-def test_a_retry_after_beyond_the_bound_is_transient_at_once(server: Server, sink_of: Make) -> None:
+def test_a_retry_after_beyond_the_bound_is_transient_at_once_and_still_honoured(
+    server: Server, sink_of: Make
+) -> None:
     server.script = [(503, {"Retry-After": "3600"})]
     started = time.monotonic()
+    sink = sink_of()
     with pytest.raises(Transient, match="status 503"):
-        sink_of().write([rows(1)], PROGRESS)
+        sink.write([rows(1)], PROGRESS)
+    with pytest.raises(Transient, match="asked to wait"):
+        sink.write([rows(1)], PROGRESS)
+    assert len(server.requests) == 1
     assert time.monotonic() - started < 2
 
 
@@ -193,6 +211,24 @@ def test_a_long_outage_ends_as_transient_within_the_bound(server: Server, sink_o
         sink_of(max_elapsed=0.5).write([rows(1)], PROGRESS)
     assert time.monotonic() - started < 3
     assert "127.0.0.1" in str(caught.value)
+
+
+def test_a_stop_ends_the_waiting_of_a_write(server: Server, sink_of: Make) -> None:
+    server.script = [(503, {"Retry-After": "60"})]
+    sink = sink_of(max_elapsed=120)
+
+    def stop() -> None:
+        wait_until(lambda: server.requests)
+        sink.hurry()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    started = time.monotonic()
+    with pytest.raises(Transient, match="status 503"):
+        sink.write([rows(1)], PROGRESS)
+    stopping.join()
+    assert time.monotonic() - started < 30
+    assert len(server.requests) == 1
 
 
 def cut_after(sent: bytes) -> Callable[[http.server.BaseHTTPRequestHandler], None]:

@@ -152,6 +152,10 @@ class Changelog:
         with self._changed:
             return self._acknowledged or 0
 
+    def check_owner(self) -> None:
+        """Fenced where another process owns the directory now."""
+        self._owner.check(now=True)
+
     def begin(self, position: Position) -> None:
         """Declare where an empty changelog starts, durably. Saying the same again changes nothing.
 
@@ -243,11 +247,6 @@ class Changelog:
         with self._changed:
             limit = MAX_VERSION if up_to is None else up_to
             return self._index.bound(start, max_rows=max_rows, max_bytes=max_bytes, up_to=limit)
-
-    def pending_rows(self, start: int) -> int:
-        """Published rows after `start`."""
-        with self._changed:
-            return self._index.rows_after(start)
 
     def rows(self, start: int, end: int) -> int:
         """Published rows of (start, end]."""

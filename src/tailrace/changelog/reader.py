@@ -30,19 +30,14 @@ from tailrace.model.errors import StateUnreadable
 from tailrace.model.table import TableRef, TableSchema
 
 
-def read_window(uri: str, ref: WindowRef, *, tables: Collection[TableRef] | None = None) -> list[ChangeBatch]:
-    """The changes a reference stands for: batches each in order, which interleave by (position, seq).
-
-    Blocks of tables other than `tables` are not read. StateUnreadable where a file is damaged or not there.
-    """
-    [batches] = read_windows(uri, [ref], tables=tables)
-    return batches
-
-
 def read_windows(
     uri: str, refs: Iterable[WindowRef], *, tables: Collection[TableRef] | None = None
 ) -> Iterator[list[ChangeBatch]]:
-    """`read_window` of each reference, in order; files stay open from one to the next."""
+    """The changes each reference stands for: batches each in order, which interleave by (position, seq).
+
+    Blocks of tables other than `tables` are not read. StateUnreadable where a file is damaged or not there.
+    Files stay open from one reference to the next.
+    """
     fs, root = _filesystem(uri)
     files: _Files | None = None
     try:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from tailrace.cli.options import AnswerFormat, ConfigPath, Format, load
-from tailrace.cli.screen import answers
+from tailrace.cli.options import AnswerFormat, ConfigPath, Format, load, pasteable
+from tailrace.cli.screen import answers, counted
 
 if TYPE_CHECKING:
     from tailrace.capture.contract import Finding
@@ -57,9 +57,9 @@ def _show(findings: list[Finding], path: Path, errors: int, offline: bool) -> No
             Text.assemble((finding.severity, STYLES[finding.severity]), f": {place}{finding.message}")
         )
         if finding.remedy:
-            console.print(Text(f"  remedy: {finding.remedy}"))
+            console.print(Text(f"  remedy: {pasteable(finding.remedy)}"))
     what = "the file" if offline else "the file and its source"
     if errors:
-        console.print(Text(f"{errors} error{'s' if errors > 1 else ''} in {what} ({path})", style="bold red"))
+        console.print(Text(f"{counted(errors, 'error')} in {what} ({path})", style="bold red"))
     else:
         console.print(Text(f"{what} can be run ({path})", style="green"))

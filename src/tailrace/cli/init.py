@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tailrace.cli.screen import answers, plain
+from tailrace.cli.screen import answers, counted, plain
 from tailrace.cli.starter import starter
 from tailrace.model.errors import ConfigError
 
@@ -45,10 +46,13 @@ def command(
         _write(output, text)
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", place=str(output)) from None
+    obstacles = app.obstacles(url)
     mirrored = sum(keyed for _, keyed in tables)
     console = answers()
-    plain(console, f"wrote {output}: {mirrored} of {len(tables)} tables as mirrors")
-    option = "" if str(output) == "tailrace.toml" else f" -c {output}"
+    plain(console, f"wrote {output}: {mirrored} of {counted(len(tables), 'table')} as mirrors")
+    for obstacle in obstacles:
+        plain(console, f"first: {obstacle.message}: {obstacle.remedy}")
+    option = "" if str(output) == "tailrace.toml" else f" -c {shlex.quote(str(output))}"
     plain(console, f"next: tailrace check{option} && tailrace run{option}")
 
 

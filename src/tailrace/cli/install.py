@@ -32,6 +32,15 @@ def teardown(
         list[str] | None,
         typer.Option("--table", "-t", metavar="TABLE", help="Only this table. May be given several times."),
     ] = None,
+    consumer: Annotated[
+        str | None,
+        typer.Option(
+            "--consumer",
+            metavar="NAME",
+            help="Only the cursor of this consumer, which `tailrace status` lists: the source no longer keeps"
+            " its log for it.",
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before removing everything.")] = False,
 ) -> None:
     """Remove from the source what setup put there.
@@ -39,11 +48,17 @@ def teardown(
     Without `--table` everything goes: triggers, logs and the cursors of every consumer, of other
     pipelines too. Changes that were not delivered yet are lost. The state directory and the mirrors stay.
 
-    Example: `tailrace teardown --yes`
+    Examples: `tailrace teardown --yes`, `tailrace teardown --consumer old-pipeline`
     """
     from tailrace import app
 
     loaded = load(context, config)
+    if consumer is not None:
+        if table:
+            raise UsageError("--consumer and --table exclude each other", remedy="give one of them")
+        app.forget_consumer(loaded, consumer)
+        plain(answers(), f"removed the cursor of consumer {consumer}")
+        return
     if not table and not yes:
         if not sys.stdin.isatty():
             raise UsageError(

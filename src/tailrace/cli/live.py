@@ -11,7 +11,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.cli.screen import seconds
+from tailrace.cli.screen import counted, seconds
 from tailrace.cli.watch import Look, Watch
 
 REFRESH = 8
@@ -52,15 +52,17 @@ class LiveView:
 def render(look: Look, title: str, spinner: RenderableType) -> RenderableType:
     """The view of one moment."""
     head = Table.grid(padding=(0, 1))
-    head.add_row(
-        spinner, Text(title, style="bold"), Text(f"{look.state}…" if look.batches == 0 else look.state)
-    )
+    # Spark takes its time to start, and a number that moves says that it is not stuck.
+    state = f"{look.state}… {look.uptime:.0f} s" if look.batches == 0 else look.state
+    head.add_row(spinner, Text(title, style="bold"), Text(state))
     parts: list[RenderableType] = [head]
+    if look.trouble is not None:
+        parts.append(Text(f"  {look.trouble}", style="yellow"))
     if look.batches or look.lag_changes is not None:
         parts.append(_numbers(look))
     if look.chunks and look.chunks_done < look.chunks:
         bar = Table.grid(padding=(0, 1))
-        done = Text(f"{look.chunks_done} of {look.chunks} chunks")
+        done = Text(f"{look.chunks_done} of {counted(look.chunks, 'chunk')}")
         bar.add_row(
             Text("  snapshot"), ProgressBar(total=look.chunks, completed=look.chunks_done, width=30), done
         )
@@ -71,10 +73,10 @@ def render(look: Look, title: str, spinner: RenderableType) -> RenderableType:
 
 
 def _numbers(look: Look) -> Group:
-    lag = "unknown" if look.lag_changes is None else f"{look.lag_changes:,} changes"
+    lag = "unknown" if look.lag_changes is None else counted(look.lag_changes, "change")
     if look.lag_seconds is not None and look.lag_changes:
         lag += f" ({seconds(look.lag_seconds)})"
-    lines = [f"  {look.changes:,} changes, {look.rate:,.0f}/s, lag {lag}"]
+    lines = [f"  {counted(look.changes, 'change')}, {look.rate:,.0f}/s, lag {lag}"]
     if look.last_batch_ago is not None:
         took = seconds(look.last_batch_seconds)
         lines.append(f"  last batch {seconds(look.last_batch_ago)} ago, took {took}")

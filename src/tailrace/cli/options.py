@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from tailrace.config import Config
 
 DEFAULT = "tailrace.toml"
+_COMMAND = re.compile(r"\btailrace (?:check|run|setup|snapshot|status|teardown)\b(?! -c )")
+_file = Path(DEFAULT)
 
 ConfigPath = Annotated[
     Path | None,
@@ -40,6 +44,20 @@ def load(context: typer.Context, path: Path | None) -> Config:
     """The configuration that a command was pointed at, by its own option or by the one before it."""
     from tailrace.config import load_config
 
+    global _file  # noqa: PLW0603 - remedies name it after the context is gone
     outer: dict[str, Any] = context.obj or {}
-    chosen = path or outer.get("config") or Path(DEFAULT)
-    return load_config(chosen)
+    _file = path or outer.get("config") or Path(DEFAULT)
+    return load_config(_file)
+
+
+def pasteable(remedy: str) -> str:
+    """The remedy with `-c FILE` in its commands, where this command was pointed at another file too."""
+    if str(_file) == DEFAULT:
+        return remedy
+    return _COMMAND.sub(lambda found: f"{found[0]} -c {shlex.quote(str(_file))}", remedy)
+
+
+def forget() -> None:
+    """No file was chosen: a process may run several command lines."""
+    global _file  # noqa: PLW0603
+    _file = Path(DEFAULT)

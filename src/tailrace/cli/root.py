@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from tailrace.cli import check, init, install, run, schema, snapshot, status
-from tailrace.cli.options import ConfigPath
+from tailrace.cli.options import ConfigPath, forget, pasteable
 from tailrace.cli.screen import messages, plain, show_error
-from tailrace.model.errors import TailraceError, UsageError
+from tailrace.model.errors import TailraceError, UsageError, policy
 
 ABORTED = 130
 _debug = False
@@ -77,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(arguments: Sequence[str] | None) -> int:
     global _debug  # noqa: PLW0603
     _debug = False
+    forget()
     try:
         result = app(
             list(arguments) if arguments is not None else None, prog_name="tailrace", standalone_mode=False
@@ -84,8 +85,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         return result if isinstance(result, int) else 0
     except TailraceError as error:
         _traceback()
-        show_error(error)
-        return error.exit_code
+        show_error(error, pasteable)
+        return policy(error).exit_code
     except typer.TyperException as error:
         return _usage(error)
     except (KeyboardInterrupt, typer.Abort):
@@ -100,7 +101,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         show_error(
             TailraceError(f"unexpected {type(error).__name__}: {error}", remedy="run it again with --debug")
         )
-        return 1
+        return policy(error).exit_code
 
 
 def _usage(error: typer.TyperException) -> int:

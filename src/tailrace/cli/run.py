@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +22,7 @@ import typer
 from tailrace.cli.lines import Level, LogFormat, LogLines
 from tailrace.cli.live import LiveView
 from tailrace.cli.options import ConfigPath, load
-from tailrace.cli.screen import Screen
+from tailrace.cli.screen import Screen, counted
 from tailrace.cli.watch import Watch
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ def command(
             result = _run(loaded, spec, once, _Both(watch, lines), stopper)
         if result is not None and screen.watched:
             done = "caught up" if once and not stopper.asked else "stopped"
-            screen.stream.write(f"{done}: {result.rows:,} changes in {result.batches:,} batches\n")
+            screen.stream.write(
+                f"{done}: {counted(result.rows, 'change')} in {counted(result.batches, 'batch', 'batches')}\n"
+            )
 
 
 def _mixes(config: Config) -> bool:
@@ -86,19 +89,17 @@ def _run(
     from tailrace import app
     from tailrace.engine.pipeline import Pipeline
 
-    spark_noise_into(app.spark_log_of(config))
-    try:
-        spark = app.open_spark(config)
-        pipeline = Pipeline(spec, spark, release=app.release(config), observer=observer)
-        stopper.attach(pipeline)
-    except (StartEnded, KeyboardInterrupt):
-        # The second is how the handler that Spark's start installs says the same.
-        end_children()
-        return None
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(noise_into(app.spark_log_of(config)))
+            spark = stack.enter_context(app.spark_session(config))
+            pipeline = Pipeline(spec, spark, release=app.release(config), observer=observer)
+            stopper.attach(pipeline)
+        except (StartEnded, KeyboardInterrupt):
+            # The second is how the handler that Spark's start installs says the same.
+            end_children()
+            return None
         return pipeline.run(once=once)
-    finally:
-        spark.stop()
 
 
 class StartEnded(BaseException):
@@ -172,8 +173,19 @@ class _Both:
             observer.event(name, **fields)
 
 
-def spark_noise_into(path: Path) -> None:
-    """What is logged in this process, by pyspark above all, goes to Spark's log, to the very end."""
+@contextlib.contextmanager
+def noise_into(path: Path) -> Iterator[None]:
+    """What pyspark prints and logs in this process goes to Spark's log; the screen has its own way out."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The root too: the bridge logs lost connections there, and without a handler they would be shown.
+    # The bridge to Java logs lost connections at the root; without a handler they would be shown.
     logging.getLogger().addHandler(logging.FileHandler(path, delay=True))
+    sys.stderr.flush()
+    saved, log = os.dup(2), os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(log)

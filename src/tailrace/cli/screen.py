@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -57,8 +59,8 @@ class Screen:
         self._file.close()
 
 
-def show_error(error: TailraceError) -> None:
-    """`error: …`, the remedy, and where Spark's log is when Spark failed."""
+def show_error(error: TailraceError, remedy: Callable[[str], str] = str) -> None:
+    """`error: …`, its remedy as `remedy` words it, and where Spark's log is when Spark failed."""
     console = messages()
     text = f"{error.place}: {error.message}" if error.place else error.message
     console.print(Text.assemble(("error: ", "bold red"), text))
@@ -67,7 +69,22 @@ def show_error(error: TailraceError) -> None:
     if error.remedy.startswith(LOG_REMEDY):
         console.print(Text(f"  {error.remedy}"))
     else:
-        console.print(Text.assemble(("  remedy: ", "bold"), error.remedy))
+        console.print(Text.assemble(("  remedy: ", "bold"), remedy(error.remedy)))
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 change`, `2,000 changes`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def columns(rows: Sequence[Sequence[str]], *, head: bool = False) -> list[Text]:
+    """Rows as lines with aligned columns and nothing behind the last; the first row bold as their `head`."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for index, row in enumerate(rows):
+        cells = [cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        lines.append(Text("  ".join(cells).rstrip(), style="bold" if head and index == 0 else ""))
+    return lines
 
 
 def plain(console: Console, text: str, style: str = "") -> None:

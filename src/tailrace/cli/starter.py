@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,7 @@ def starter(url: str, tables: Sequence[tuple[TableRef, bool]]) -> str:
     parts = [_HEAD.format(url=_string(url))]
     for ref, keyed in tables:
         if keyed:
-            parts.append(f"\n[[table]]\nname = {_name(ref)}\n")
+            parts.append(f"\n[[table]]\nname = {_name(ref)}\n{_target(ref)}")
         else:
             parts.append(
                 f"\n# {_comment(ref.name)} has no primary key and cannot be mirrored; a feed can carry it.\n"
@@ -72,6 +73,12 @@ def _string(text: str) -> str:
 def _name(ref: TableRef) -> str:
     # A name with `${` in it must not be taken for a reference to the environment.
     return _string(ref.name.replace("${", "$${"))
+
+
+def _target(ref: TableRef) -> str:
+    # A mirror is a directory, which cannot have every name that a table can.
+    plain = re.sub(r"[/\\%]|^\.+$", "_", ref.name)
+    return "" if plain == ref.name else f"as = {_string(plain.replace('${', '$${'))}\n"
 
 
 def _comment(text: str) -> str:

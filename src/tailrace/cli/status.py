@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from tailrace.cli.options import AnswerFormat, ConfigPath, Format, load
-from tailrace.cli.screen import answers, seconds, size
+from tailrace.cli.screen import answers, columns, counted, seconds, size
 
 if TYPE_CHECKING:
     from tailrace.engine.status import Status, TableStatus
@@ -36,15 +35,17 @@ def command(context: typer.Context, config: ConfigPath = None, answer: AnswerFor
 
 def _show(found: Status) -> None:
     console = answers()
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="bold")
-    facts.add_column(overflow="fold")
-    for name, value in _facts(found):
-        facts.add_row(name, Text(value))
-    console.print(facts)
-    if found.consumers:
-        console.print(_consumers(found))
-    console.print(_tables(found.tables))
+    facts = _facts(found)
+    for (name, _), line in zip(facts, columns(facts), strict=True):
+        line.stylize("bold", 0, len(name))
+        console.print(line)
+    parts: list[Sequence[Sequence[str]]] = [_consumers(found), _tables(found.tables)]
+    for rows in parts:
+        if not rows:
+            continue
+        console.print()
+        for line in columns(rows, head=True):
+            console.print(line)
 
 
 def _facts(found: Status) -> list[tuple[str, str]]:
@@ -57,7 +58,7 @@ def _facts(found: Status) -> list[tuple[str, str]]:
     if found.lag is None:
         lag = "unknown until the first batch"
     else:
-        lag = f"{found.lag.changes if found.lag.changes is not None else 'unknown'} changes"
+        lag = counted(found.lag.changes, "change") if found.lag.changes is not None else "unknown"
         lag += f", {seconds(found.lag.seconds)}" if found.lag.seconds is not None else ""
     return [
         ("pipeline", found.name),
@@ -66,25 +67,27 @@ def _facts(found: Status) -> list[tuple[str, str]]:
         ("last committed batch", last),
         ("lag", lag),
         ("acknowledged", str(found.acknowledged) if found.acknowledged is not None else "nothing yet"),
-        ("changelog", f"{size(found.changelog_bytes)} in {found.changelog_segments} segments"),
+        ("changelog", f"{size(found.changelog_bytes)} in {counted(found.changelog_segments, 'segment')}"),
         ("state directory", found.state_directory),
     ]
 
 
-def _consumers(found: Status) -> Table:
-    table = Table("consumer", "acknowledged", "pending", box=None, header_style="bold", padding=(0, 2, 0, 0))
+def _consumers(found: Status) -> list[tuple[str, str, str]]:
+    if not found.consumers:
+        return []
+    rows = [("consumer", "acknowledged", "pending")]
     for consumer in found.consumers:
         pending = str(consumer.pending) if consumer.pending is not None else "unknown"
         mark = " (this pipeline)" if consumer.name == found.consumer else ""
-        table.add_row(Text(consumer.name + mark), str(consumer.acknowledged), pending)
-    return table
+        rows.append((consumer.name + mark, str(consumer.acknowledged), pending))
+    return rows
 
 
-def _tables(tables: list[TableStatus]) -> Table:
-    shown = Table("table", "snapshot", box=None, header_style="bold", padding=(0, 2, 0, 0))
+def _tables(tables: list[TableStatus]) -> list[tuple[str, str]]:
+    rows = [("table", "snapshot")]
     for table in tables:
         text = {"none": "not begun", "running": f"{table.chunks_done} of {table.chunks} chunks"}.get(
             table.snapshot, "complete"
         )
-        shown.add_row(Text(table.table), text + (", a fresh one is requested" if table.requested else ""))
-    return shown
+        rows.append((table.table, text + (", a fresh one is requested" if table.requested else "")))
+    return rows

@@ -38,6 +38,7 @@ class Look:
     last_batch_ago: float | None
     last_batch_seconds: float | None
     uptime: float
+    trouble: str | None = None
 
 
 @dataclass
@@ -58,6 +59,7 @@ class Watch:
         self._lag: dict[str, Any] = {}
         self._left = self._total = 0
         self._last: tuple[float, float] | None = None
+        self._retry: tuple[str, float] | None = None
 
     def state(self, text: str) -> None:
         """Say what is going on now."""
@@ -82,6 +84,7 @@ class Watch:
                     count.deleted += int(fields["deleted"])
                 case "sink.retry":
                     self._state = "Waiting for a sink"
+                    self._retry = str(fields["message"]), self.clock() + float(fields["seconds"])
                 case "pipeline.stopped":
                     self._state = "Stopped"
 
@@ -105,13 +108,22 @@ class Watch:
                 last_batch_ago=now - self._last[0] if self._last else None,
                 last_batch_seconds=self._last[1] if self._last else None,
                 uptime=now - self._began,
+                trouble=self._trouble(now),
             )
+
+    def _trouble(self, now: float) -> str | None:
+        if self._retry is None:
+            return None
+        message, again = self._retry
+        when = f"next try in {again - now:.0f} s" if again > now else "trying again"
+        return f"the sink does not answer: {message}; {when}"
 
     def _count(self, table: str) -> TableCount:
         return self._tables.setdefault(table, TableCount())
 
     def _written(self, fields: dict[str, Any]) -> None:
         now = self.clock()
+        self._retry = None
         self._batches += 1
         self._changes += int(fields["rows"])
         self._recent.append((now, int(fields["rows"])))

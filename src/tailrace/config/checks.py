@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tailrace.config.hints import listed, nearest
+from tailrace.config.outline import children
 from tailrace.config.problems import Problem
 from tailrace.config.sinks import DeltaSink, HttpSink, StdoutSink
 
@@ -18,6 +19,7 @@ _HOLDS_TABLES = {
     "http": HttpSink.holds_tables,
     "stdout": StdoutSink.holds_tables,
 }
+_WORK = ("feed", "table")
 NOTHING_TO_DO = 'add a feed, `[[feed]]` with `tables = ["*"]`, or a mirror, `[[table]]` with `name = "*"`'
 
 
@@ -28,7 +30,9 @@ def complete(tree: dict[str, Any]) -> list[Problem]:
         return []
     problems: list[Problem] = []
     tables, feeds = _entries(tree, "table"), _entries(tree, "feed")
-    if not tree.get("table") and not tree.get("feed"):
+    # Where `[[feeds]]` stands, that is what is wrong, and it is told as an unknown key.
+    misspelt = any(nearest(key, _WORK) for key in tree if key not in children(()))
+    if not misspelt and not any(tree.get(key) for key in _WORK):
         problems.append(
             Problem(
                 (), "there is nothing to do: the file has no `[[feed]]` and no `[[table]]`", NOTHING_TO_DO

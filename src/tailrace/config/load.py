@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,9 +85,7 @@ def _read(file: Path) -> str:
         with file.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(
-            "there is no such file", place=str(file), remedy="write one, or name another"
-        ) from None
+        raise ConfigError("there is no such file", place=str(file), remedy=_init(file)) from None
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", place=str(file)) from None
     if len(data) > MAX_BYTES:
@@ -98,6 +97,11 @@ def _read(file: Path) -> str:
         raise ConfigError(
             "is not UTF-8 text", place=f"{file}:{line}", remedy="save the file with the encoding UTF-8"
         ) from None
+
+
+def _init(file: Path) -> str:
+    output = "" if str(file) == "tailrace.toml" else f" --output {shlex.quote(str(file))}"
+    return f"tailrace init sqlite:shop.db{output}"
 
 
 def _parse(text: str, file: str) -> dict[str, Any]:

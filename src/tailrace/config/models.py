@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
+    StrictBool,
     ValidationInfo,
     field_validator,
     model_serializer,
@@ -20,20 +21,33 @@ from pydantic import (
 from tailrace.config import lines
 from tailrace.config.hints import listed, nearest
 from tailrace.config.sinks import Section, Sink
-from tailrace.config.values import Count, Duration, LocalPath, Name, Size, Url, directory_of, flatten
+from tailrace.config.values import (
+    Count,
+    Duration,
+    LocalPath,
+    Name,
+    Size,
+    Url,
+    Wrong,
+    directory_of,
+    flatten,
+)
+from tailrace.model.scheme import SCHEMES, scheme_of, unknown_scheme
 from tailrace.model.secret import MASK, mask_url
 
-SCHEMES = {"sqlite": "sqlite"}
 _SECRET_SETTING = re.compile(r"secret|password|token|access[.]?key|credential", re.IGNORECASE)
 
 
 class Source(Section):
     """What is captured, and how."""
 
-    type: Literal["sqlite"] = Field(
-        default="sqlite", description="The kind of database; the URL's scheme says it too."
+    type: Literal["sqlite", "postgres"] | None = Field(
+        default=None, description="The kind of database. Default: what the URL's scheme says."
     )
-    url: Url = Field(description="The database: `sqlite:shop.db`, the path relative to the file's directory.")
+    url: Url = Field(
+        description="The database: `sqlite:shop.db`, the path relative to the file's directory, or"
+        " `postgresql://user@host/database`."
+    )
     tables: tuple[str, ...] = Field(
         default=(),
         description="The tables that capture watches, `*` for all of them. Default: those that `[[table]]`"
@@ -55,14 +69,16 @@ class Source(Section):
     @field_validator("url")
     @classmethod
     def _locate(cls, value: str, info: ValidationInfo) -> str:
-        scheme, colon, rest = value.partition(":")
-        if not colon or scheme.lower() not in SCHEMES:
-            raise ValueError(
-                f"must begin with {listed(f'{name}:' for name in SCHEMES)}, as in `sqlite:shop.db`"
-            )
+        rest = value.partition(":")[2]
+        if (scheme := scheme_of(value)) not in SCHEMES:
+            unknown = unknown_scheme(scheme)
+            raise Wrong(unknown.message, unknown.remedy)
+        kind = "postgres" if scheme == "postgresql" else scheme
         wanted = info.data.get("type")
-        if wanted and SCHEMES[scheme.lower()] != wanted:
+        if wanted and kind != wanted:
             raise ValueError(f"is not the URL of a {wanted} source")
+        if kind != "sqlite":
+            return value
         if rest.startswith("//") and not rest.startswith("///"):
             raise ValueError("must name a file and no host: `sqlite:shop.db` or `sqlite:/var/shop.db`")
         path = rest.removeprefix("//")
@@ -95,8 +111,8 @@ class Source(Section):
                 _ = ColumnType(name).arrow
             except TailraceError:
                 known = [*SIMPLE_TYPES, "decimal(10,2)"]
-                raise ValueError(
-                    f"`{column}` has an unknown type{nearest(name, known) or f'; known are {listed(known)}'}"
+                raise Wrong(
+                    f"`{column}` has an unknown type{nearest(name, known)}", f"one of {listed(known)}"
                 ) from None
         return value
 
@@ -171,10 +187,6 @@ class Table(Section):
         default="", alias="as", description="The mirror's name in the sink. Default: the table's name."
     )
 
-    def target_of(self, table: str) -> str:
-        """The mirror's name for a captured table of that name."""
-        return self.target or table.rpartition(".")[2]
-
 
 class Feed(Section):
     """A change feed: every change of some tables, sent to a sink."""
@@ -183,7 +195,7 @@ class Feed(Section):
     sink: str = Field(
         default="", description="Where changes go. Default: the only sink that takes changes, else `stdout`."
     )
-    snapshot: bool = Field(default=True, description="Whether the existing rows are sent first.")
+    snapshot: StrictBool = Field(default=True, description="Whether the existing rows are sent first.")
 
     @field_validator("tables")
     @classmethod

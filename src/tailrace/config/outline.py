@@ -78,6 +78,12 @@ def takes_list(path: Sequence[str | int]) -> bool:
     return field is not None and get_origin(field.annotation) is tuple
 
 
+def takes_boolean(path: Sequence[str | int]) -> bool:
+    """Whether `true` or `false` belongs at a path."""
+    field = children(path[:-1]).get(str(path[-1]))
+    return field is not None and field.annotation is bool
+
+
 def has_free_keys(path: Sequence[str | int]) -> bool:
     """Whether a table whose keys are the user's own belongs at a path."""
     return tuple(path) in _FREE or (len(path) == 3 and path[0] == "sinks" and path[2] == "headers")

@@ -13,7 +13,7 @@ from typing import Any
 
 from tailrace.config.hints import nearest
 from tailrace.config.lines import Path
-from tailrace.config.outline import children, has_free_keys, takes_list
+from tailrace.config.outline import children, has_free_keys, takes_boolean, takes_list
 from tailrace.config.problems import Problem
 
 PREFIX = "TAILRACE_"
@@ -110,4 +110,6 @@ class Overrides:
                 self.problems.append(Problem(path, "is not a value that TOML can read"))
         if is_list:
             return [item.strip() for item in text.split(",")]
+        if takes_boolean(path) and stripped.lower() in ("true", "false"):
+            return stripped.lower() == "true"
         return text

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from tailrace.config.hints import nearest
+from tailrace.config.hints import listed, nearest
 from tailrace.config.lines import Lines, Path
 from tailrace.config.outline import children
 from tailrace.model.errors import ConfigError
@@ -57,11 +57,16 @@ def dotted(path: Path) -> str:
 
 def as_error(problems: Sequence[Problem], places: Places) -> ConfigError:
     """All problems in one error; the place is the first one's, the others stand a line each."""
-    ordered = sorted(problems, key=places.order)
-    first, *others = ordered
-    message = "\n".join([first.text, *(f"{places.place(other.path)}: {other.text}" for other in others)])
-    remedies = dict.fromkeys(problem.remedy for problem in ordered if problem.remedy)
-    return ConfigError(message, remedy="; ".join(remedies) or None, place=places.place(first.path))
+    first, *others = sorted(problems, key=places.order)
+    if not others:
+        return ConfigError(first.text, remedy=first.remedy, place=places.place(first.path))
+    # A remedy under several lines would seem to mend them all, so each stands with its own.
+    lines = [_with_remedy(first), *(f"{places.place(other.path)}: {_with_remedy(other)}" for other in others)]
+    return ConfigError("\n".join(lines), place=places.place(first.path))
+
+
+def _with_remedy(problem: Problem) -> str:
+    return f"{problem.text} (remedy: {problem.remedy})" if problem.remedy else problem.text
 
 
 def from_validation(error: ValidationError) -> list[Problem]:
@@ -80,11 +85,19 @@ def _problem(details: ErrorDetails) -> Problem:
     if kind in ("missing", "union_tag_not_found"):
         name = "type" if kind == "union_tag_not_found" else last
         return Problem(path if kind == "missing" else (*path, "type"), f"the key `{name}` is missing")
-    if kind in ("literal_error", "union_tag_invalid"):
-        expected = str(context.get("expected", context.get("expected_tags", ""))).replace("'", "`")
+    if kind == "union_tag_invalid":
+        given, known = (
+            str(context["tag"]),
+            [tag.strip(" '") for tag in str(context["expected_tags"]).split(",")],
+        )
+        return Problem(
+            (*path, "type"), f"must be one of {listed(known)}, not `{given[:40]}`{nearest(given, known)}"
+        )
+    if kind == "literal_error":
+        expected = str(context.get("expected", "")).replace("'", "`")
         return Problem(path, f"must be {expected}")
     if kind == "value_error":
-        return Problem(path, str(context["error"]))
+        return Problem(path, str(context["error"]), getattr(context["error"], "remedy", None))
     return Problem(path, _SENTENCES.get(kind) or _lowered(details["msg"]))
 
 

@@ -23,6 +23,14 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
+class Wrong(ValueError):
+    """A value that cannot be taken, and what to do about it."""
+
+    def __init__(self, text: str, remedy: str | None = None) -> None:
+        super().__init__(text)
+        self.remedy = remedy
+
+
 def parse_duration(value: Any) -> float:
     """Seconds, from `10s`, `500ms`, `5m`, `1h` or `7d`."""
     if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):

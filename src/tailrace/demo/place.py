@@ -21,6 +21,10 @@ url = "sqlite:shop.db"
 type = "delta"
 path = "lake"
 
+[spark]
+# For a short run: the JVM compiles quickly instead of well, and starts some seconds sooner.
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 [[table]]
 name = "*"
 """

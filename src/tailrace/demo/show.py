@@ -25,7 +25,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from tailrace import app
-from tailrace.cli.run import ABORTED, end_children, spark_noise_into
+from tailrace.cli.run import ABORTED, end_children, noise_into
 from tailrace.cli.screen import WIDE
 from tailrace.cli.watch import Watch
 from tailrace.config import Config, load_config
@@ -58,16 +58,12 @@ class Runner(threading.Thread):
             spec = app.pipeline_spec(self._config)
             feed = Feed(frozenset(mirror.table for mirror in spec.mirrors), self._recent, snapshot=False)
             spec = dataclasses.replace(spec, feeds=(feed,))
-            spark_noise_into(app.spark_log_of(self._config))
-            spark = app.open_spark(self._config)
-            try:
+            with noise_into(app.spark_log_of(self._config)), app.spark_session(self._config) as spark:
                 self._pipeline = Pipeline(
                     spec, spark, release=app.release(self._config), observer=self._watch
                 )
                 if not self._asked.is_set():
                     self._pipeline.run()
-            finally:
-                spark.stop()
         except BaseException as error:
             self.error = error
 

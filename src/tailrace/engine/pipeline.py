@@ -8,10 +8,11 @@ end of the run, because Spark tells the source of a commit only when another bat
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from tailrace.engine.gate import Gate
@@ -57,11 +58,14 @@ class Pipeline:
         self._observer = observer or Silence()
         self._gate = Gate()
         self._writer = BatchWriter(spec, self._gate, self._observer)
-        self._stop = threading.Event()
+        self._stopping = False
+        # Not an event: the code that a signal handler interrupts may be holding an event's lock.
+        self._wake: SimpleQueue[None] = SimpleQueue()
 
     def request_stop(self) -> None:
         """Finish the batch that is being written, then end the run. Safe in a signal handler."""
-        self._stop.set()
+        self._stopping = True
+        self._wake.put(None)
 
     def run(self, *, once: bool = False) -> RunResult:
         """Run until stopped, or with `once` until everything the source has now is written."""
@@ -90,13 +94,22 @@ class Pipeline:
 
     def _watch(self, query: StreamingQuery) -> None:
         told = ""
-        while query.isActive and not self._stop.wait(WATCH_SECONDS):
+        while query.isActive and not self._stopped_within(WATCH_SECONDS):
             progress = query.lastProgress
             if progress is not None and progress["timestamp"] != told:
                 told = progress["timestamp"]
                 self._observer.event("pipeline.progress", **_numbers(progress))
 
+    def _stopped_within(self, seconds: float) -> bool:
+        if not self._stopping:
+            with suppress(Empty):
+                self._wake.get(timeout=seconds)
+        return self._stopping
+
     def _end(self, query: StreamingQuery) -> None:
+        if query.isActive:
+            self._gate.close(0)
+            self._writer.hurry()
         if query.isActive and self._gate.close():
             batch = self._gate.finished
             deadline = time.monotonic() + COMMIT_SECONDS
@@ -114,7 +127,7 @@ class Pipeline:
         if self._writer.error is not None:
             raise self._ours(self._writer.error) from self._writer.error
         error = query.exception()
-        if error is not None and not self._stop.is_set():
+        if error is not None and not self._stopping:
             raise self._ours(error) from error
 
     def _ours(self, error: BaseException) -> BaseException:

@@ -18,16 +18,14 @@ def committed(checkpoint: str) -> tuple[int, Offset] | None:
     if not batches:
         return None
     last = max(batches)
-    try:
-        with fs.open_input_stream(f"{root}/offsets/{last}") as stream:
-            lines = stream.read().decode().splitlines()
-        return last, Offset.from_json(json.loads(lines[2]))
-    except (OSError, ValueError, IndexError) as error:
-        raise StateUnreadable(
-            f"Spark's offset log of batch {last} cannot be read",
-            place=f"{checkpoint}/offsets/{last}",
-            remedy="restore the checkpoint directory, or start anew with an empty state directory",
-        ) from error
+    return last, _end(fs, root, checkpoint, last)
+
+
+def logged(checkpoint: str) -> Offset | None:
+    """The end of the newest batch Spark began, committed or not; None if there is none yet."""
+    fs, root = open_filesystem(checkpoint)
+    batches = _numbers(fs, f"{root}/offsets")
+    return _end(fs, root, checkpoint, max(batches)) if batches else None
 
 
 def is_committed(checkpoint: str, batch: int) -> bool:
@@ -39,3 +37,16 @@ def is_committed(checkpoint: str, batch: int) -> bool:
 def _numbers(fs: pafs.FileSystem, directory: str) -> list[int]:
     selector = pafs.FileSelector(directory, allow_not_found=True)
     return [int(info.base_name) for info in fs.get_file_info(selector) if info.base_name.isdigit()]
+
+
+def _end(fs: pafs.FileSystem, root: str, checkpoint: str, batch: int) -> Offset:
+    try:
+        with fs.open_input_stream(f"{root}/offsets/{batch}") as stream:
+            lines = stream.read().decode().splitlines()
+        return Offset.from_json(json.loads(lines[2]))
+    except (OSError, ValueError, IndexError) as error:
+        raise StateUnreadable(
+            f"Spark's offset log of batch {batch} cannot be read",
+            place=f"{checkpoint}/offsets/{batch}",
+            remedy="restore the checkpoint directory, or start anew with an empty state directory",
+        ) from error

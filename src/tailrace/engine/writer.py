@@ -7,11 +7,11 @@ passing fault of a sink is retried here, inside the batch, so that nothing is ac
 from __future__ import annotations
 
 import json
-import random
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,9 +21,10 @@ from tailrace.engine.gate import Closed, Gate
 from tailrace.engine.quarantine import Quarantine
 from tailrace.engine.spec import Feed, Mirror, PipelineSpec
 from tailrace.model.change import ChangeBatch, Op
-from tailrace.model.errors import NeedsOperator, Transient
+from tailrace.model.errors import DataError, NeedsOperator, SchemaDrift, Transient
 from tailrace.model.net import net
 from tailrace.model.pack import unpack
+from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.observer import Observer
 from tailrace.sinks.contract import Progress, Report
 from tailrace.spark.offsets import Offset
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PARALLEL_TABLES = 2
+BACKOFF = Backoff(first=0.2)
+Answer = TypeVar("Answer")
 
 
 class BatchWriter:
@@ -44,6 +47,8 @@ class BatchWriter:
         self._observer = observer
         self._quarantine = Quarantine(spec.dead_letters) if spec.on_error == "skip" else None
         self._pool = ThreadPoolExecutor(PARALLEL_TABLES, thread_name_prefix="tailrace-mirror")
+        for feed in spec.feeds:
+            feed.sink.watch(self._waiting)
         self.error: BaseException | None = None
         self.batches = 0
         self.rows = 0
@@ -59,16 +64,26 @@ class BatchWriter:
             self.error = error
             raise
 
+    def hurry(self) -> None:
+        """A stop was asked for: sinks give up waiting for their destination."""
+        for feed in self._spec.feeds:
+            feed.sink.hurry()
+
     def close(self) -> None:
-        """End the threads."""
+        """End the threads and let go of the destinations."""
         self._pool.shutdown(wait=True)
+        for mirror in self._spec.mirrors:
+            mirror.sink.close()
+        for feed in self._spec.feeds:
+            feed.sink.close()
 
     def _write(self, frame: DataFrame, number: int) -> None:
         begun = time.monotonic()
         progress, begun_tables, batches = received(frame.toArrow(), self._spec.name)
         if progress is None:
             return
-        rows = sum(len(batch) for batch in batches)
+        counts = _counts(batches)
+        rows = sum(counts.values())
         self._observer.event("batch.started", batch=number, rows=rows)
         for feed in self._spec.feeds:
             self._feed(feed, [batch for batch in batches if feed.wants(batch)], progress)
@@ -84,7 +99,7 @@ class BatchWriter:
             rows=rows,
             position=progress.end,
             seconds=time.monotonic() - begun,
-            tables=_counts(batches),
+            tables=counts,
             written=sum(report.written for report in reports),
             deleted=sum(report.deleted for report in reports),
         )
@@ -106,15 +121,24 @@ class BatchWriter:
     def _mirror(self, mirror: Mirror, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
         if not batches:
             return Report()
+        try:
+            return self._apply(mirror, batches, progress)
+        except (DataError, SchemaDrift):
+            # The batch comes again as it was, whatever was mended since; a fresh snapshot will replace it.
+            if self._requested(mirror):
+                return Report(skipped=True)
+            raise
+
+    def _apply(self, mirror: Mirror, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
         if self._quarantine is not None:
             batches = [self._quarantine.sift(batch) for batch in batches]
         changes = net(batches)
-        if not changes.reset and not mirror.sink.exists(mirror.target):
+        if not changes.reset and not self._patiently(lambda: mirror.sink.exists(mirror.target)):
             if self._requested(mirror):
                 return Report(skipped=True)
             raise NeedsOperator(
                 f"the mirror {mirror.target} of {mirror.table} is gone; changes alone cannot bring it back",
-                remedy=f"tailrace snapshot --table {mirror.table.name}, then run again",
+                remedy=f"tailrace snapshot --table {shlex.quote(mirror.table.name)}, then run again",
             )
         report = self._patiently(lambda: mirror.sink.apply(mirror.target, changes, progress))
         self._observer.event(
@@ -125,6 +149,8 @@ class BatchWriter:
             deleted=report.deleted,
             skipped=report.skipped,
         )
+        for note in report.notes:
+            self._observer.event("sink.note", message=note)
         return report
 
     def _requested(self, mirror: Mirror) -> bool:
@@ -132,19 +158,23 @@ class BatchWriter:
         store = PlanStore(*open_filesystem(self._spec.options["stateDir"]))
         return mirror.table in store.requests().values()
 
-    def _patiently(self, write: Callable[[], Report]) -> Report:
-        """Retry passing faults with backoff and full jitter; a stop ends the waiting."""
+    def _waiting(self, message: str, seconds: float) -> None:
+        self._observer.event("sink.retry", message=message, seconds=seconds)
+
+    def _patiently(self, call: Callable[[], Answer]) -> Answer:
+        """Retry passing faults of a sink with backoff; a stop ends the waiting."""
         deadline = time.monotonic() + self._spec.retry_seconds
-        delay = 0.2
+        attempt = 0
         while True:
             try:
-                return write()
+                return call()
             except Transient as error:
                 if time.monotonic() >= deadline or self._gate.closed:
                     raise
-                self._observer.event("sink.retry", message=error.message, seconds=delay)
-                self._gate.wait_closed(random.uniform(0, delay))  # noqa: S311 - jitter, not secrecy
-                delay = min(delay * 2, 30.0)
+                attempt += 1
+                delay = BACKOFF.delay(attempt)
+                self._waiting(error.message, delay)
+                self._gate.wait_closed(delay)
 
 
 def received(table: pa.Table, pipeline: str) -> tuple[Progress | None, set[str], list[ChangeBatch]]:
@@ -179,7 +209,13 @@ def _without_snapshot(batch: ChangeBatch) -> ChangeBatch:
 
 
 def _counts(batches: Sequence[ChangeBatch]) -> dict[str, int]:
+    """Changes by table. The marker before a snapshot is none: nothing happened to a row."""
     counts: dict[str, int] = {}
     for batch in batches:
-        counts[batch.table.ref.name] = counts.get(batch.table.ref.name, 0) + len(batch)
+        counts[batch.table.ref.name] = counts.get(batch.table.ref.name, 0) + _changes(batch)
     return counts
+
+
+def _changes(batch: ChangeBatch) -> int:
+    markers = pc.sum(pc.equal(batch.data["op"], Op.SNAPSHOT.value)).as_py()
+    return len(batch) - int(markers or 0)

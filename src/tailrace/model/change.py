@@ -65,7 +65,8 @@ META = (
     pa.field("xid", pa.string()),
     pa.field("ts", TS),
 )
-OPTIONAL = ("before_absent", "after_absent", "before_exact", "after_exact")
+# Rows of a snapshot are numbered on from here: they come after every log change of their position.
+SNAPSHOT_SEQ = 1 << 62
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Changes as JSON text, by columns.
 
-`json_objects` turns row images into one JSON object a row; `envelope` is the nine-column record that Spark
+`json_objects` turns row images into one JSON object a row; `envelope` is the flat record that Spark
 reads; `ndjson` and `lines` are whole changes as lines of JSON, for sinks that write text. All of it is Arrow
 kernels over whole columns: `json_values` (in `tailrace.model.text`) renders a column's values, this module
 puts the pieces together. How values look is in `docs/envelope.md`.

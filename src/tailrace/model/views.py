@@ -55,7 +55,8 @@ def table_view_schema(table: TableSchema) -> pa.Schema:
     """The schema of `table_view`: the table's columns, then the five of the change."""
     taken = {field.name for field in META}
     for column in table.columns:
-        if column.name in taken:
+        # Spark tells columns apart regardless of case.
+        if column.name.lower() in taken:
             raise ConfigError(
                 f"table {table.ref} has a column {column.name}, which a typed view needs for itself",
                 remedy='read the table as envelopes: option view = "envelope"',
@@ -69,11 +70,14 @@ def net_view_schema(table: TableSchema) -> pa.Schema:
     return table_view_schema(table)
 
 
-def resolve_exact(values: pa.Array, tagged: pa.Array | None, table: TableSchema, column: str) -> pa.Array:
+def resolve_exact(
+    values: pa.Array, tagged: pa.Array | None, table: TableSchema, column: str, *, by_key: bool = False
+) -> pa.Array:
     """A column with its tagged values put in, or DataError where the column's type cannot hold them.
 
     In a string column the tags i, r, t and v become their text. Bytes, text that is not UTF-8, and any tagged
-    value in a column of another type do not fit.
+    value in a column of another type do not fit. With `by_key`, where rows are found again by their key, a
+    number in a key of text does not fit either: the number 1 and the text 1 are two keys.
     """
     if tagged is None or tagged.null_count == len(tagged):
         return values
@@ -85,8 +89,16 @@ def resolve_exact(values: pa.Array, tagged: pa.Array | None, table: TableSchema,
     tags, text = split_tags(tagged.filter(mask))
     string = pa.types.is_string(values.type)
     unfit = pc.is_in(tags, value_set=pa.array(["b", "x"])).true_count if string else len(tags)
+    name = f"{table.ref.name}.{column}"
+    if by_key and string and column in table.identity:
+        numbers = pc.is_in(tags, value_set=pa.array(["i", "r"])).true_count
+        if numbers:
+            raise DataError(
+                f"table {table.ref}: {numbers} values of the key column {column} are numbers, not text",
+                remedy=f'types = {{ "{name}" = "long" }} in [source], or declare the column\'s type',
+                place=str(table.ref),
+            )
     if unfit:
-        name = f"{table.ref.name}.{column}"
         what = "text" if string else str(table.column(column).type.name)
         remedy = f'types = {{ "{name}" = "string" }} in [source]'
         if string:
@@ -97,6 +109,42 @@ def resolve_exact(values: pa.Array, tagged: pa.Array | None, table: TableSchema,
             place=str(table.ref),
         )
     return pc.replace_with_mask(values, mask, text)
+
+
+def conform(view: pa.RecordBatch, schema: pa.Schema | None) -> pa.RecordBatch:
+    """A typed view in the columns of `schema`, where the table had other columns when the change was made.
+
+    A column that it did not have is null and named in `_absent`; one that `schema` lacks is left out.
+    DataError where a type changed in a way that loses a value.
+    """
+    if schema is None or view.schema.equals(schema):
+        return view
+    missing = [field.name for field in schema if view.schema.get_field_index(field.name) < 0]
+    columns = []
+    for field in schema:
+        if field.name in missing:
+            columns.append(pa.nulls(len(view), field.type))
+        elif field.name == "_absent" and missing:
+            columns.append(_joined(view.column("_absent"), missing))
+        else:
+            columns.append(_cast(view.column(field.name), field))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _joined(known: pa.ListArray, missing: list[str]) -> pa.ListArray:
+    if known.null_count == len(known):
+        return pa.repeat(pa.scalar(missing, NAMES), len(known))
+    return pa.array([[*(names or ()), *missing] for names in known.to_pylist()], NAMES)
+
+
+def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return values.cast(field.type)
+    except pa.ArrowInvalid:
+        raise DataError(
+            f"column {field.name} had another type when it changed, and its values do not fit {field.type}",
+            remedy="read the table as envelopes, or start anew with a snapshot",
+        ) from None
 
 
 def table_view(batch: ChangeBatch) -> pa.RecordBatch:
@@ -195,7 +243,7 @@ def _net_part(
             columns.append(pa.nulls(rows, field.type))
             continue
         tagged = exact.column(field.name) if exact is not None and field.name in exact.schema.names else None
-        columns.append(resolve_exact(values.column(field.name), tagged, net.table, field.name))
+        columns.append(resolve_exact(values.column(field.name), tagged, net.table, field.name, by_key=True))
     columns.append(pa.repeat(pa.scalar(kind), rows))
     columns += [meta.column(name) for name in ("position", "seq", "ts")]
     columns.append(pa.nulls(rows, NAMES))

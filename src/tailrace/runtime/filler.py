@@ -28,7 +28,7 @@ from tailrace.capture.contract import Capture, Lag
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.changelog.log import Changelog
 from tailrace.changelog.statefile import read_state, write_state
-from tailrace.model.errors import StateUnreadable, TailraceError, Transient, UsageError
+from tailrace.model.errors import Fenced, StateUnreadable, TailraceError, Transient, UsageError
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef
 from tailrace.runtime import guard
@@ -96,6 +96,7 @@ class Filler:
         self._path = f"{root}/filler.json"
         self._thread = threading.Thread(target=self._run, name="tailrace-filler", daemon=True)
         self._closing = threading.Event()
+        self._proved = threading.Event()
         self._failure: BaseException | None = None
         self._state: State = "idle"
         self._attempt = 0
@@ -168,19 +169,30 @@ class Filler:
             if end > after or left <= 0.1 or not self._thread.is_alive():
                 return end
 
-    def catch_up(self, target: Position | int | None = None, timeout: float | None = None) -> int:
+    def catch_up(
+        self,
+        target: Position | int | None = None,
+        timeout: float | None = None,
+        *,
+        past: int | None = None,
+    ) -> int:
         """Wait until the changelog holds everything up to `target`, or up to the source's head as of now.
 
-        Raises what ended the thread, if it ended; Transient when time is up.
+        And until the source has been looked at: an older copy of it has no more than the changelog, either.
+        Raises what ended the thread, if it ended; Transient when time is up. With `past` a full changelog
+        that holds something after that version ends the wait too: only who consumes it makes room.
         """
         if target is None:
             target = self._capture.head()
         version = target.version if isinstance(target, Position) else target
         self._target = max(self._target, version)
         deadline = None if timeout is None else time.monotonic() + timeout
-        while (end := self.wait(version - 1, 0.5)) < version:
+        while (end := self.wait(version - 1, 0.5)) < version or not self._proved.wait(0.02):
             self.raise_if_failed()
+            if past is not None and end > past and self._state == "waiting for room":
+                break
             if self._closing.is_set() or not self._thread.is_alive():
+                self.raise_if_failed()
                 raise UsageError("the filler is closed")
             if deadline is not None and time.monotonic() >= deadline:
                 raise Transient(f"the changelog reached {end}, not {version}, in {timeout:g} s")
@@ -248,9 +260,19 @@ class Filler:
                 # The changelog or the capture was closed under it: that is what was asked for.
                 self._state = "stopped"
                 return
-            self._failure, self._state = error, "failed"
+            self._failure, self._state = self._verdict(error), "failed"
             self._error = error.message if isinstance(error, TailraceError) else type(error).__name__
-            told(self._observer, "filler.failed", error)
+            told(self._observer, "filler.failed", self._failure)
+
+    def _verdict(self, error: BaseException) -> BaseException:
+        """What to say of an error: a successor moves the cursor, which looks like a lost log."""
+        try:
+            self._changelog.check_owner()
+        except Fenced as fenced:
+            return fenced
+        except TailraceError:
+            return error
+        return error
 
     def _fill(self) -> None:
         begin = self._begin()
@@ -267,6 +289,7 @@ class Filler:
             while not self._closing.is_set():
                 part = feed.take()
                 self._state = "running"
+                self._proved.set()
                 if part is not None:
                     for piece in cutter.pieces(part):
                         self._changelog.append(piece)

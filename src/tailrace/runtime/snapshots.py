@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from tailrace.capture.contract import Capture
-from tailrace.model.change import ChangeBatch, marker
+from tailrace.model.change import SNAPSHOT_SEQ, ChangeBatch, marker
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef
 from tailrace.runtime.checkpoint import Cursor
 from tailrace.runtime.delivery import Item
 from tailrace.runtime.observer import Observer
-
-SNAPSHOT_SEQ = 1 << 62
 
 
 class Snapshots:

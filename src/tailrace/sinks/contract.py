@@ -1,7 +1,11 @@
 """The contract of sinks: where changes go, and what a return from a sink permits.
 
 There are two kinds. A `TableSink` keeps tables equal to their source and takes net changes. A `FeedSink`
-passes every change on, in order. One thread calls a sink; a sink is never shared by two pipelines.
+passes every change on, in order. A sink is never shared by two pipelines.
+
+**Threads.** Calls for one target of a table sink come one after the other, calls for different targets at the
+same time, from several threads. A feed sink is called one call at a time. `hurry` may come at any time, from
+another thread.
 
 **What a return means.** When `apply` returns, or `flush` after `write`, the changes are durable at the
 destination as far as the destination can make them so, and the pipeline may acknowledge them to the source.
@@ -23,7 +27,7 @@ where `snapshots` is not empty; it promises that the later reading is at least a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -38,9 +42,9 @@ class Progress:
     """Which micro-batch this is, by where it stands in the source. Equal progress is the same batch again.
 
     The batch holds the changes of `source`'s log after `start` up to and including `end`; positions of two
-    sources are never compared. `snapshots` has an entry for
-    each table that has snapshot rows in the batch, by the text of its `TableRef`: the id of the snapshot's
-    plan, and how many of the plan's chunks are done with this batch (index of its last chunk + 1).
+    sources are never compared. `snapshots` has an entry for each table that has snapshot rows in the batch,
+    by the text of its `TableRef`: the id of the snapshot's plan, and how many of the plan's chunks are done
+    with this batch (index of its last chunk + 1).
     """
 
     pipeline: str
@@ -104,9 +108,21 @@ class FeedSink(ABC):
     def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
         """Send the changes of one micro-batch, of any number of tables."""
 
+    def watch(self, waiting: Callable[[str, float], None]) -> None:  # noqa: B027 - most sinks never wait
+        """Before the first write: whom to tell why, and for how many seconds, the sink waits to try again.
+
+        For a sink that retries by itself. `waiting` is called on the thread of `write`.
+        """
+
     @abstractmethod
     def flush(self) -> None:
         """Return when everything written is with the receiver."""
+
+    def hurry(self) -> None:  # noqa: B027 - most sinks never wait
+        """A stop was asked for: a `write` that waits for its receiver raises Transient instead.
+
+        For good: later writes try once. A sink that never waits need not do anything.
+        """
 
     @abstractmethod
     def close(self) -> None:

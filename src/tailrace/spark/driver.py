@@ -14,15 +14,24 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from tailrace.capture.contract import Capture
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.changelog.log import Changelog
 from tailrace.changelog.statefile import read_state, write_state
-from tailrace.model.errors import ConfigError, IdentityMismatch, LogLost, SchemaDrift, SetupMissing
+from tailrace.model.errors import (
+    ConfigError,
+    IdentityMismatch,
+    LogLost,
+    SchemaDrift,
+    SetupMissing,
+    TailraceError,
+    Transient,
+)
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef
+from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.filler import Filler
 from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.options import SourceOptions
@@ -31,15 +40,21 @@ from tailrace.spark.plans import PlanStore
 from tailrace.spark.snapshots import Snapshots
 
 LONG_POLL = 0.5
+PATIENCE = 60.0
 LOOK_FOR_REQUESTS = 1.0
+VISIBLE_TIMEOUT = 60.0
 DEFAULT_PARTITIONS = 2
 GAPS = (LogLost, SchemaDrift, SetupMissing)
 logger = logging.getLogger("tailrace.spark")
+T = TypeVar("T")
 
 
 def consumer_name(state_dir: str) -> str:
     """The cursor's name for a state directory that was given none: stable, and never shared by accident."""
-    return "spark-" + hashlib.sha256(state_dir.encode()).hexdigest()[:12]
+    # The place and not the text: queries in two directories may both call theirs "state".
+    local = "://" not in state_dir or state_dir.startswith("file:")
+    place = open_filesystem(state_dir)[1] if local else state_dir
+    return "spark-" + hashlib.sha256(place.encode()).hexdigest()[:12]
 
 
 class StreamDriver:
@@ -72,33 +87,48 @@ class StreamDriver:
     def initial(self) -> Offset:
         """Where a new query begins. The same answer again until Spark has logged the first offset."""
         if self._initial is None:
-            self._initial = self._begin()
+            self._initial = self._patiently(self._begin)
         return self._initial
 
     def latest(self, start: Offset, *, max_rows: int | None, max_bytes: int | None) -> Offset:
         """The end of the next micro-batch; `start` itself after a long poll in which nothing came."""
         try:
-            filler = self._open(start)
-            self.acknowledge(start)
-            if time.monotonic() - self._looked > LOOK_FOR_REQUESTS:
-                self._snapshots.look_for_requests()
-                self._looked = time.monotonic()
-            if self._bounded and self._target is None:
-                self._target = self._capture.head().version
-            if self._target is not None:
-                filler.catch_up(self._target)
-            end = self._advance(start, max_rows, max_bytes)
-            if end == start and self._target is None:
-                filler.wait(start.position.version, LONG_POLL)
-                filler.raise_if_failed()
-                end = self._advance(start, max_rows, max_bytes)
-        except GAPS as error:
-            if self._options.fail_on_data_loss:
-                raise
-            logger.warning("%s: taking a fresh snapshot, because failOnDataLoss is false", error.message)
-            end = self._jump(start, max_rows)
+            end = self._next(start, max_rows, max_bytes)
+        except TailraceError as error:
+            # What was captured before the error is delivered before it.
+            end = self._captured(start, max_rows, max_bytes)
+            if end == start:
+                if not isinstance(error, GAPS) or self._options.fail_on_data_loss:
+                    raise
+                logger.warning("%s: taking a fresh snapshot, as failOnDataLoss is false", error.message)
+                end = self._jump(start, max_rows)
         self._newest = end
         return end
+
+    def _next(self, start: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
+        filler = self._open(start)
+        self.acknowledge(start)
+        if time.monotonic() - self._looked > LOOK_FOR_REQUESTS:
+            self._snapshots.look_for_requests()
+            self._looked = time.monotonic()
+        if self._bounded and self._target is None:
+            self._target = self._capture.head().version
+        if self._target is not None:
+            filler.catch_up(self._target, past=start.position.version)
+        end = self._advance(start, max_rows, max_bytes)
+        if end == start and self._target is None:
+            filler.wait(start.position.version, LONG_POLL)
+            filler.raise_if_failed()
+            end = self._advance(start, max_rows, max_bytes)
+        return end
+
+    def _captured(self, start: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
+        """What the changelog still holds after `start`, once the source can no longer be asked."""
+        if self._changelog is None or self._filler is None or not self._changelog.begun:
+            return start
+        at = start.position.version
+        bound = self._changelog.bound(at, max_rows=max_rows, max_bytes=max_bytes, up_to=self._target)
+        return Offset(start.position.at(bound), start.snapshots)
 
     def prepare_available_now(self) -> None:
         """Go up to what the source has when the first offset is asked for, and no further.
@@ -112,13 +142,16 @@ class StreamDriver:
 
         With `single` one task reads everything, unless the batch holds chunks only.
         """
-        filler = self._open(start, cut=end.position.version)
+        filler = self._filler or self._open(start, cut=end.position.version)
         changelog = self._log()
-        while changelog.end < end.position.version:
-            filler.raise_if_failed()
-            filler.wait(changelog.end, LONG_POLL)
+        if changelog.end < end.position.version:
+            filler.catch_up(end.position)
         windows = changelog.plan(start.position.version, end.position.version)
         chunks = self._snapshots.reads(start, end)
+        if chunks:
+            # The barrier. Only this process knows what was delivered; visibility never shrinks, so what holds
+            # here holds for the executors that read later.
+            self._capture.wait_visible(end.position, VISIBLE_TIMEOUT)
         tables = tuple(self._refs)
         progress = {"start": start.to_json(), "end": end.to_json()}
         if single and windows:
@@ -154,14 +187,34 @@ class StreamDriver:
             self._changelog.close()
             self._changelog = None
 
+    def _patiently(self, act: Callable[[], T]) -> T:
+        """Repeat what a passing fault stops: an application may hold the source's lock for a while."""
+        deadline, attempt, backoff = time.monotonic() + PATIENCE, 0, Backoff(longest=2.0)
+        while True:
+            try:
+                return act()
+            except Transient as error:
+                if time.monotonic() >= deadline:
+                    raise
+                attempt += 1
+                logger.warning("%s; trying again", error.message)
+                time.sleep(backoff.delay(attempt))
+
     def _begin(self) -> Offset:
         starting = self._options.starting
         if isinstance(starting, dict):
             offset = Offset.from_json(starting)
             self._same_source(offset)
+            if offset.position > (head := self._capture.head()):
+                raise ConfigError(
+                    f"startingOffsets is at {offset.position.version}, the source at {head.version} only",
+                    remedy="start from an offset that the source has reached, or from `earliest` or `latest`",
+                )
             self._capture.register(self._consumer, offset.position)
             return offset
         self._prepare(self._refs)
+        # First own the state: the cursor may be that of a query that runs, and is not ours to move then.
+        changelog = self._open_changelog(self._capture.identity())
         position = self._capture.register(self._consumer)
         path = f"{self._root}/initial.json"
         if (saved := read_state(self._fs, path, "initial-offset")) is not None:
@@ -172,7 +225,7 @@ class StreamDriver:
             # A former query went further. This one begins anew, and the log is kept for it from now on.
             self._capture.forget(self._consumer)
             position = self._capture.register(self._consumer)
-        self._open_changelog(position.source).reset(position)
+        changelog.reset(position)
         cursors = {}
         if starting == "latest":
             generations = self._capture.generations()
@@ -192,11 +245,12 @@ class StreamDriver:
         if self._filler is not None:
             self._filler.raise_if_failed()
             return self._filler
-        self._prepare([ref for ref in self._refs if str(ref) not in start.snapshots])
+        self._patiently(lambda: self._prepare([r for r in self._refs if str(r) not in start.snapshots]))
         identity = self._same_source(start)
-        self._capture.register(self._consumer)
+        self._patiently(lambda: self._capture.register(self._consumer))
         self._generations = {ref: found[0] for ref, found in self._capture.generations().items()}
         changelog = self._open_changelog(identity)
+        self._refill(changelog, start)
         # The GIL: a decoding thread must not make Spark's calls wait for their turn.
         sys.setswitchinterval(0.0005)
         self._filler = Filler(
@@ -221,6 +275,20 @@ class StreamDriver:
                 " checkpoint and stateDir",
             )
         return identity
+
+    def _refill(self, changelog: Changelog, start: Offset) -> None:
+        """Take the log anew from `start` on where a run with fewer tables has filled the changelog since."""
+        path = f"{self._root}/filled.json"
+        wanted = sorted(str(ref) for ref in self._refs)
+        saved = read_state(self._fs, path, "filled-tables")
+        filled = wanted if saved is None else saved["tables"]
+        # A table without a cursor is new and gets its snapshot.
+        followed = set(wanted) & set(start.snapshots)
+        behind = changelog.begun and changelog.acknowledged <= start.position.version
+        if behind and not followed <= set(filled):
+            changelog.truncate_after(start.position)
+        if saved is None or filled != wanted:
+            write_state(self._fs, path, "filled-tables", {"tables": wanted})
 
     def _accepted(self, start: Offset) -> dict[TableRef, str]:
         """Tables whose capture may have begun after the position: a snapshot covers what is missing."""
@@ -269,9 +337,12 @@ class StreamDriver:
             self._filler.close()
             self._filler = None
         self._capture.setup(self._refs)
+        changelog = self._open_changelog(self._capture.identity())
+        # To whom was frozen and succeeded, the successor's cursor looks like a gap.
+        changelog.check_owner()
         self._capture.forget(self._consumer)
         position: Position = self._capture.register(self._consumer)
-        self._open_changelog(position.source).reset(position)
+        changelog.reset(position)
         self._snapshots.again()
         begin = Offset(position, dict(start.snapshots))
         self._open(begin)

@@ -86,18 +86,18 @@ class SourceOptions:
             tables=_names(given["tables"]),
             state_dir=given.get("stateDir") or None,
             starting=_starting(given.get("startingOffsets", "earliest")),
-            max_rows=_number(given, "maxRowsPerTrigger", 200_000, 1),
-            max_bytes=_number(given, "maxBytesPerTrigger", 64 * 1024 * 1024, 1),
+            max_rows=_number(given, "maxRowsPerTrigger", cls.max_rows, 1),
+            max_bytes=_number(given, "maxBytesPerTrigger", cls.max_bytes, 1),
             fail_on_data_loss=_choice(given, "failOnDataLoss", ("true", "false"), "true") == "true",
             partitions=_number(given, "numPartitions", 0, 1) or None,
             view=_choice(given, "view", get_args(View), None),  # type: ignore[arg-type]
             consumer=given.get("consumer") or None,
             setup=_choice(given, "setup", ("auto", "manual"), "auto"),  # type: ignore[arg-type]
             types=_types(given.get("types", "{}")),
-            chunk_rows=_number(given, "chunkRows", 100_000, 1),
+            chunk_rows=_number(given, "chunkRows", cls.chunk_rows, 1),
             ack=_choice(given, "ack", ("sink", "changelog"), "sink"),  # type: ignore[arg-type]
             retention=float(_number(given, "retention", 0, 0)),
-            max_changelog_bytes=_number(given, "maxChangelogBytes", 4 * 1024**3, 1),
+            max_changelog_bytes=_number(given, "maxChangelogBytes", cls.max_changelog_bytes, 1),
             owner=given.get("owner") or None,
         )
 

@@ -9,10 +9,10 @@ from pyspark.sql.datasource import InputPartition
 
 from tailrace.capture.contract import Chunk
 from tailrace.changelog.segment import WindowRef
+from tailrace.model.change import SNAPSHOT_SEQ
 from tailrace.model.table import TableRef
 
-# Rows of a snapshot chunk come after every log change of their position, and chunks in their order.
-SNAPSHOT_SEQ = 1 << 62
+# Chunks are read side by side, so each has numbers of its own, in the order of the chunks.
 CHUNK_SEQ = 1 << 36
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow.fs as pafs
 
 from tailrace.capture.contract import Chunk
+from tailrace.changelog.filesystem import listing, make_directory, remove
 from tailrace.changelog.statefile import read_state, write_state
 from tailrace.model.errors import StateUnreadable
 from tailrace.model.table import TableRef, TableSchema
@@ -37,7 +38,7 @@ class PlanStore:
 
     def save(self, plan: Plan) -> None:
         """Make the plan durable, before any offset refers to it."""
-        self._fs.create_dir(self._plans, recursive=True)
+        make_directory(self._fs, self._plans)
         body = {
             "table": plan.table.to_json(),
             "chunks": [[chunk.index, chunk.bounds, chunk.rows] for chunk in plan.chunks],
@@ -60,7 +61,7 @@ class PlanStore:
         """Remove the plans that no offset can refer to any more."""
         for name in self._names(self._plans):
             if name.removesuffix(".json") not in plan_ids:
-                self._fs.delete_file(f"{self._plans}/{name}")
+                remove(self._fs, f"{self._plans}/{name}")
 
     def request(self, ref: TableRef) -> str:
         """Ask for a fresh snapshot of a table; a waiting request for it is not doubled."""
@@ -68,7 +69,7 @@ class PlanStore:
             if table == ref:
                 return waiting
         request_id = f"r{uuid.uuid4().hex[:12]}"
-        self._fs.create_dir(self._requests, recursive=True)
+        make_directory(self._fs, self._requests)
         body = {"schema": ref.schema, "name": ref.name}
         write_state(self._fs, f"{self._requests}/{request_id}.json", "snapshot-request", body)
         return request_id
@@ -84,12 +85,7 @@ class PlanStore:
 
     def served(self, request_id: str) -> None:
         """Forget a request: a committed offset carries its plan."""
-        path = f"{self._requests}/{request_id}.json"
-        if self._fs.get_file_info(path).type != pafs.FileType.NotFound:
-            self._fs.delete_file(path)
+        remove(self._fs, f"{self._requests}/{request_id}.json")
 
     def _names(self, directory: str) -> list[str]:
-        selector = pafs.FileSelector(directory, allow_not_found=True)
-        return sorted(
-            info.base_name for info in self._fs.get_file_info(selector) if info.base_name.endswith(".json")
-        )
+        return sorted(name for name in listing(self._fs, directory) if name.endswith(".json"))

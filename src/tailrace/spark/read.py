@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from tailrace.capture.contract import Capture
-from tailrace.changelog.reader import read_window
+from tailrace.changelog.reader import read_windows
 from tailrace.model.change import ChangeBatch, marker
 from tailrace.model.net import net
 from tailrace.model.pack import pack
 from tailrace.model.position import Position
 from tailrace.model.render import envelope, field_of, optional
 from tailrace.model.table import TableSchema
-from tailrace.model.views import net_view, resolve_exact, table_view
+from tailrace.model.views import conform, net_view, resolve_exact, table_view
 from tailrace.spark.options import View
 from tailrace.spark.partitions import ChunkRead, Slice
 
@@ -31,21 +31,23 @@ PACKED = pa.schema(
 )
 
 
-def read_slice(part: Slice, view: View, changelog: str, capture: Capture) -> Iterator[pa.RecordBatch]:
-    """Everything a task delivers, in order."""
+def read_slice(
+    part: Slice, view: View, changelog: str, capture: Capture, schema: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Everything a task delivers, in order; typed views in the columns of `schema`, the query's own."""
     if view == "packed":
         yield packed("progress", "", 0, json.dumps(part.progress).encode())
     if view == "net":
         everything = [batch for group in _groups(part, changelog, capture) for batch in group]
         if everything:
-            yield net_view(net(everything))
+            yield conform(net_view(net(everything)), schema)
         return
     for group in _groups(part, changelog, capture):
         if view == "envelope":
             yield _in_order([envelope(batch) for batch in group])
         elif view == "table":
             for batch in group:
-                yield table_view(batch)
+                yield conform(table_view(batch), schema)
         else:
             for batch in group:
                 yield packed("changes", str(batch.table.ref), len(batch), pack(batch))
@@ -60,9 +62,8 @@ def packed(kind: str, table: str, rows: int, payload: bytes) -> pa.RecordBatch:
 
 def _groups(part: Slice, changelog: str, capture: Capture) -> Iterator[Sequence[ChangeBatch]]:
     """Batches that interleave, together: a window of the log, or one batch of a chunk."""
-    wanted = set(part.tables)
-    for window in part.windows:
-        if batches := read_window(changelog, window, tables=wanted):
+    for batches in read_windows(changelog, part.windows, tables=set(part.tables)):
+        if batches:
             yield batches
     for chunk in part.chunks:
         for batch in read_chunk(chunk, capture):
@@ -72,6 +73,9 @@ def _groups(part: Slice, changelog: str, capture: Capture) -> Iterator[Sequence[
 def read_chunk(read: ChunkRead, capture: Capture) -> Iterator[ChangeBatch]:
     """A chunk's rows, not before every transaction up to its position is visible to a reader."""
     table = TableSchema.from_json(read.table)
+    if capture.describe(table.ref).generation != table.generation:
+        # Capture of the table began anew since the plan was made: its own snapshot follows and replaces this.
+        return
     capture.wait_visible(Position(read.source, read.position), VISIBLE_TIMEOUT)
     if read.chunk.index == 0:
         yield marker(table, read.position, read.seq - 1, int(time.time() * 1_000_000))

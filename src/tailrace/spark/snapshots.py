@@ -36,9 +36,11 @@ class Snapshots:
         self.requests = {str(ref): request for request, ref in found if str(ref) in self._refs}
 
     def again(self) -> None:
-        """Every table needs a fresh snapshot: the log has a gap."""
+        """Every table needs a fresh snapshot: the log has a gap. Durable, for not all begin at once."""
         self._begun.clear()
-        self.requests = {table: f"g{uuid.uuid4().hex[:12]}" for table in self._refs}
+        for ref in self._refs.values():
+            self._plans.request(ref)
+        self.look_for_requests()
 
     def advance(
         self, start: Offset, generations: Mapping[TableRef, str], *, room: int | None, parts: int
@@ -64,9 +66,11 @@ class Snapshots:
         return cursors
 
     def reads(self, start: Offset, end: Offset) -> list[ChunkRead]:
-        """The chunks between two offsets."""
+        """The chunks between two offsets, of the tables that are still read."""
         reads = []
         for table, cursor in sorted(end.snapshots.items()):
+            if table not in self._refs:
+                continue
             before = start.snapshots.get(table)
             first = before.next if before is not None and before.plan == cursor.plan else 0
             if first < cursor.next:
@@ -88,9 +92,9 @@ class Snapshots:
         for table, plan in list(self._begun.items()):
             if (cursor := offset.snapshots.get(table)) is not None and cursor.plan == plan.id:
                 del self._begun[table]
-                self._plans.keep_only(
-                    {c.plan for c in offset.snapshots.values()} | {p.id for p in self._begun.values()}
-                )
+                kept = {c.plan for c in offset.snapshots.values()} | {p.id for p in self._begun.values()}
+                self._plans.keep_only(kept)
+                self._known = {name: known for name, known in self._known.items() if name in kept}
 
     def _cursor(self, table: str, ref: TableRef, cursor: Cursor | None, generation: str) -> Cursor:
         begun = self._begun.get(table)

@@ -8,6 +8,7 @@ only to be pickled, so nothing is opened in `__init__`. `read` runs on executors
 from __future__ import annotations
 
 import importlib
+import json
 import signal
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -99,7 +100,7 @@ class TailraceSource(DataSource):  # type: ignore[misc]
         return SnapshotReader(options)
 
     @crossing
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 - Spark's contract
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream reader: snapshot and changes."""
         options = SourceOptions.parse(self.options)
         if options.state_dir is None:
@@ -107,7 +108,7 @@ class TailraceSource(DataSource):  # type: ignore[misc]
                 "option `stateDir` is missing: a stream keeps its changelog there",
                 remedy='.option("stateDir", "/a/directory/that/driver/and/executors/share")',
             )
-        return StreamReader(options)
+        return StreamReader(options, schema.json())
 
 
 def _spark_schema(schema: pa.Schema) -> StructType:
@@ -117,8 +118,9 @@ def _spark_schema(schema: pa.Schema) -> StructType:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """See Spark's contract; calls go to the `StreamDriver`, and errors cross as ours."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: str) -> None:
         self._options = options
+        self._schema = schema
         self._driver: StreamDriver | None = None
 
     @crossing
@@ -168,7 +170,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         capture = open_capture(self._options)
         try:
             changelog = f"{self._options.state_dir}/changelog"
-            yield from read_slice(part, self._options.view or "envelope", changelog, capture)
+            schema = to_arrow_schema(StructType.fromJson(json.loads(self._schema)), timezone="UTC")
+            yield from read_slice(part, self._options.view or "envelope", changelog, capture, schema)
         finally:
             capture.close()
 
@@ -192,7 +195,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return self._driver
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_driver": None}
+        return {**self.__dict__, "_driver": None}
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> None:

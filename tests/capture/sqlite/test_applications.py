@@ -22,6 +22,11 @@ TRIGGERS = {
     "REPLACE INTO t VALUES (NEW.id + 50, NEW.a || '!', 1)",
     "adds a row before": "BEFORE INSERT ON t WHEN NEW.id < 50 BEGIN "
     "INSERT OR IGNORE INTO t VALUES (NEW.id + 50, 'before' || NEW.id, 1)",
+    "touches what the new row displaces": "BEFORE INSERT ON t BEGIN UPDATE t SET n = n + 1 WHERE a = NEW.a",
+    "moves what the new row displaces": "BEFORE INSERT ON t BEGIN "
+    "UPDATE OR IGNORE t SET id = id + 200 WHERE a = NEW.a",
+    "touches what an update displaces": "BEFORE UPDATE OF id, a ON t BEGIN "
+    "UPDATE t SET n = n + 1 WHERE (a = NEW.a OR id = NEW.id) AND id <> OLD.id",
     "changes the updated row": "AFTER UPDATE ON t WHEN NEW.n < 9 BEGIN UPDATE t SET n = 9 WHERE id = NEW.id",
     "deletes the updated row": "AFTER UPDATE ON t BEGIN DELETE FROM t WHERE id = NEW.id",
     "puts a row under the old key": "AFTER UPDATE ON t WHEN OLD.id <> NEW.id BEGIN "

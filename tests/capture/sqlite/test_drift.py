@@ -92,6 +92,25 @@ def test_an_altered_trigger_is_drift(source: Make) -> None:
         s.parts()
 
 
+@pytest.mark.parametrize("name", ["app", '"after"', "main.[my trigger]"])
+def test_a_later_trigger_that_may_skip_ours_is_drift_and_setup_overtakes_it(source: Make, name: str) -> None:
+    s = source(T, "CREATE TABLE other (id)").install("t")
+    s.run(
+        "CREATE TRIGGER a BEFORE INSERT ON t WHEN NEW.a = 'skip' BEGIN SELECT RAISE(IGNORE); END",
+        "CREATE TRIGGER b INSERT ON t WHEN NEW.a = 'skip' BEGIN SELECT RAISE(IGNORE); END",
+        "CREATE TRIGGER c AFTER INSERT ON other BEGIN SELECT RAISE(IGNORE); END",
+        "CREATE TRIGGER d AFTER INSERT ON t WHEN 0 BEGIN SELECT RAISE(ABORT, 'raise(ignore)'); END",
+    )
+    assert s.capture.coverage(s.tables) == []
+    s.run(f"CREATE TRIGGER IF NOT EXISTS {name} AFTER INSERT ON t BEGIN SELECT raise ( ignore ); END")
+    with pytest.raises(SchemaDrift, match="may end a statement before it is captured"):
+        s.changes()
+    s.capture.forget(CONSUMER)
+    s.install("t")
+    s.run("INSERT INTO t VALUES (1, 'x', 'y')")
+    assert s.ops() == [("c", None, (1, "x", "y"))]
+
+
 def test_vacuum_other_tables_and_plain_indexes_are_no_drift(source: Make) -> None:
     s = source(T).install()
     live = begin(s)

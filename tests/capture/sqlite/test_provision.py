@@ -85,7 +85,7 @@ def test_a_database_that_is_not_in_wal_mode_is_refused_and_left_alone(source: Ma
     s.run("PRAGMA journal_mode=DELETE")
     with pytest.raises(ConfigError) as raised:
         s.capture.setup([s.ref("t")])
-    assert raised.value.remedy == "PRAGMA journal_mode=WAL"
+    assert raised.value.remedy == f"sqlite3 {s.path} 'PRAGMA journal_mode=WAL'"
     assert "not_wal" in [f.code for f in s.capture.coverage([s.ref("t")])]
     with pytest.raises(ConfigError, match="WAL"):
         next(s.capture.live(Position("sqlite:x", 0), [s.ref("t")], consumer=CONSUMER))
@@ -152,6 +152,7 @@ URLS = {
     "sqlite:x.db?mode=rw": "no query",
     "sqlite:/no/such/file.db": "no file",
     "relative.db": "not a sqlite URL",
+    "sqlite:not-\udcff-text.db": "not valid UTF-8",
 }
 
 

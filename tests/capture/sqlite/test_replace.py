@@ -149,6 +149,7 @@ def test_nulls_in_a_unique_index_do_not_collide(source: Make) -> None:
         ("CREATE UNIQUE INDEX i ON t (substr(a, 1, 1)) WHERE a IS NOT NULL", "(1, 'xy', 1)", "(2, 'xz', 5)"),
         ('CREATE UNIQUE INDEX i ON t (CASE WHEN b > 0 THEN "a" ELSE [id] END)', "(1, 'x', 1)", "(2, 'x', 5)"),
         ("CREATE UNIQUE INDEX i ON t (CAST(a AS text) COLLATE NOCASE)", "(1, 'X', 1)", "(2, 'x', 5)"),
+        ('CREATE UNIQUE INDEX i ON t (a) WHERE t.b > 0 AND "t" . b < 9.5', "(1, 'x', 1)", "(2, 'x', 2)"),
     ],
 )
 def test_partial_expression_and_collated_indexes_displace_rows_too(
@@ -163,6 +164,22 @@ def test_partial_expression_and_collated_indexes_displace_rows_too(
     assert [op for op, _, _ in s.ops()] == ["c"]
     s.run("UPDATE OR REPLACE t SET (a, b) = (SELECT a, b FROM t WHERE id = 2) WHERE id = 3")
     assert [op for op, _, _ in s.ops()] == ["d", "u"]
+
+
+@pytest.mark.parametrize("default", ["'x'", '"x"', "x", "('x')", "(lower('X'))"])
+@pytest.mark.parametrize("tail", ["", " WITHOUT ROWID"])
+def test_a_null_that_replace_turns_into_the_default_displaces_the_row_that_has_it(
+    source: Make, default: str, tail: str
+) -> None:
+    s = source(
+        f"CREATE TABLE t (id INTEGER PRIMARY KEY, u TEXT NOT NULL DEFAULT {default} UNIQUE, x TEXT){tail}"
+    ).install()
+    s.run("INSERT INTO t VALUES (1, 'x', 'X'), (2, 'y', 'Y')")
+    s.ops()
+    s.run("INSERT OR REPLACE INTO t VALUES (3, NULL, 'Z')")
+    assert s.ops() == [("d", (1, "x", "X"), None), ("c", None, (3, "x", "Z"))]
+    s.run("UPDATE OR REPLACE t SET u = NULL WHERE id = 2")
+    assert s.ops() == [("d", (3, "x", "Z"), None), ("u", (2, "y", "Y"), (2, "x", "Y"))]
 
 
 def test_rows_outside_a_partial_index_are_left_alone(source: Make) -> None:

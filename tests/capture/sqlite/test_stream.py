@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -228,6 +230,32 @@ def test_a_database_restored_from_a_backup_is_refused(source: Make, tmp_path: Pa
     with pytest.raises(IdentityMismatch, match="restored from a backup"):
         next(older.live(s.position, s.tables, consumer=CONSUMER))
     older.close()
+
+
+def test_a_database_restored_in_place_and_written_past_the_position_is_refused(
+    source: Make, tmp_path: Path
+) -> None:
+    s = source(T).install()
+    with closing(sqlite3.connect(tmp_path / "backup.db")) as backup:
+        s.app.backup(backup)
+        fill(s, "t", 0, 5)
+        s.changes()
+        position = s.position
+        assert position is not None
+        wait_until(lambda: s.capture.acknowledge(position, consumer=CONSUMER) == position)
+        backup.backup(s.app)
+    fill(s, "t", 100, 50)
+    assert s.capture.head() > position
+    with pytest.raises(IdentityMismatch, match="restored from a backup"):
+        s.changes()
+
+
+def test_a_remedy_quotes_an_odd_name_for_the_shell(source: Make) -> None:
+    s = source('CREATE TABLE "my; t" (id INTEGER PRIMARY KEY)').install()
+    s.capture.forget(CONSUMER)
+    with pytest.raises(LogLost) as raised:
+        s.parts()
+    assert raised.value.remedy == "tailrace snapshot --table 'my; t'"
 
 
 def test_a_consumer_that_is_not_registered_or_is_ahead_has_lost_its_log(source: Make) -> None:

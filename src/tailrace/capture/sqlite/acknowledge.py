@@ -27,7 +27,11 @@ _LAST_TRY = 0.1
 
 
 class Acknowledger:
-    """The cursors of one capture. `note` and `flush` belong to the thread of `live`; `close` to any."""
+    """The cursors of one capture. `note` and `flush_if_due` belong to the thread of `live`; `close` to any.
+
+    `close` may also come from a signal handler, inside of the very call that holds the lock: that call then
+    closes when it is through.
+    """
 
     def __init__(self, config: SqliteConfig) -> None:
         self._config = config
@@ -36,7 +40,8 @@ class Acknowledger:
         self._wanted: dict[str, int] = {}
         self._recorded: dict[str, int] = {}
         self._backlog = False
-        self._closed = False
+        self._closed = threading.Event()
+        self._flushing: int | None = None
         self._last_commit = 0.0
         self._last_flush = time.monotonic()
         self._next = 0.0
@@ -58,10 +63,23 @@ class Acknowledger:
         """This is on record already."""
         self._recorded[consumer] = max(version, self._recorded.get(consumer, 0))
 
+    def forget(self, consumer: str) -> None:
+        """The consumer's cursor was removed: another one may begin anywhere."""
+        self._wanted = {name: version for name, version in self._wanted.items() if name != consumer}
+        self._recorded.pop(consumer, None)
+
+    def on_record(self, consumer: str) -> int:
+        """The newest acknowledgement that is known to be on record."""
+        return self._recorded.get(consumer, 0)
+
     @property
     def dirty(self) -> bool:
         """Is there something to write or to prune?"""
-        return self._backlog or any(v > self._recorded.get(c, 0) for c, v in self._wanted.items())
+        return self._backlog or self._unwritten()
+
+    def _unwritten(self) -> bool:
+        # A copy: another thread may close meanwhile.
+        return any(v > self._recorded.get(c, 0) for c, v in dict(self._wanted).items())
 
     def due_in(self) -> float | None:
         """Seconds until `flush_if_due` would write, None where there is nothing to write."""
@@ -73,23 +91,31 @@ class Acknowledger:
 
     def flush_if_due(self) -> None:
         """Write the cursors and prune a bounded piece of the log, unless the application should go first."""
-        if self.due_in() != 0.0:
+        if self._closed.is_set() or self.due_in() != 0.0:
             return
-        with self._lock:
-            if self._closed:
-                return
-            started = time.monotonic()
-            quiet = started - self._last_commit >= QUIET
-            try:
-                held = self._flush(_HOLD_QUIET if quiet else _HOLD_BUSY)
-            except sqlite3.Error as error:
-                if not is_busy(error):
-                    raise translate(error, self._config) from error
-                self._next = started + _RETRY
-                return
-            now = time.monotonic()
-            self._last_flush = now
-            self._next = now + held * (_REST_QUIET if quiet else _REST_BUSY)
+        self._flushing = threading.get_ident()
+        try:
+            with self._lock:
+                if not self._closed.is_set():
+                    self._flush_politely()
+        finally:
+            self._flushing = None
+            if self._closed.is_set():
+                self.close()
+
+    def _flush_politely(self) -> None:
+        started = time.monotonic()
+        quiet = started - self._last_commit >= QUIET
+        try:
+            held = self._flush(_HOLD_QUIET if quiet else _HOLD_BUSY)
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                raise translate(error, self._config) from error
+            self._next = started + _RETRY
+            return
+        now = time.monotonic()
+        self._last_flush = now
+        self._next = now + held * (_REST_QUIET if quiet else _REST_BUSY)
 
     def _flush(self, prune: float) -> float:
         """One short write transaction, pruning for so many seconds; returns how long it held the lock."""
@@ -123,10 +149,12 @@ class Acknowledger:
 
     def close(self) -> None:
         """Try once more to write the cursors, then let go of the connection."""
+        self._closed.set()
+        if self._flushing == threading.get_ident():
+            return
         with self._lock:
-            self._closed = True
             deadline = time.monotonic() + _LAST_TRY
-            while any(v > self._recorded.get(c, 0) for c, v in self._wanted.items()):
+            while self._unwritten():
                 try:
                     self._flush(0)
                 except sqlite3.Error as error:

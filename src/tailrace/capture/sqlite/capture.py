@@ -41,7 +41,8 @@ class SqliteCapture(Capture):
         self._config = config
         self._cursors = Acknowledger(config)
         self._closed = threading.Event()
-        self._guard = threading.Lock()
+        # `close` may come from a signal handler while this thread holds it.
+        self._guard = threading.RLock()
         self._waker: Waker | None = None
         self._source: str | None = None
 
@@ -105,6 +106,7 @@ class SqliteCapture(Capture):
                 return
         with writing(self._config) as connection:
             connection.execute(f"DELETE FROM {meta.CONSUMERS} WHERE name = ?", (consumer,))
+        self._cursors.forget(consumer)
 
     def consumers(self) -> list[Consumer]:
         with reading(self._config) as connection:

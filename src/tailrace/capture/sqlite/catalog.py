@@ -24,12 +24,13 @@ _ROW_IDS = ("rowid", "_rowid_", "oid")
 
 @dataclass(frozen=True)
 class ColumnShape:
-    """A column as `PRAGMA table_xinfo` gives it."""
+    """A column as `PRAGMA table_xinfo` gives it; `default` only where REPLACE puts it in place of NULL."""
 
     name: str
     declared: str
     nullable: bool
     generated: bool
+    default: str | None = None
 
 
 @dataclass(frozen=True)
@@ -176,10 +177,11 @@ def read_shape(connection: sqlite3.Connection, name: str) -> Shape | None:
         return None
     without_rowid = bool(row[0])
     info = connection.execute(
-        'SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo(?) WHERE hidden != 1 ORDER BY cid',
+        'SELECT name, type, "notnull", pk, hidden, dflt_value FROM pragma_table_xinfo(?) '
+        "WHERE hidden != 1 ORDER BY cid",
         (name,),
     ).fetchall()
-    key = tuple(column for column, _, _, pk, _ in sorted(info, key=lambda c: c[3]) if pk)
+    key = tuple(column for column, _, _, pk, *_ in sorted(info, key=lambda c: c[3]) if pk)
     listed = connection.execute(
         'SELECT name, "unique", origin, partial FROM pragma_index_list(?) ORDER BY name', (name,)
     ).fetchall()
@@ -191,9 +193,13 @@ def read_shape(connection: sqlite3.Connection, name: str) -> Shape | None:
     alias = key if len(key) == 1 and key_index is None and not without_rowid else ()
     columns = tuple(
         ColumnShape(
-            column, declared, not notnull and not (without_rowid and pk) and (column,) != alias, bool(hidden)
+            column,
+            declared,
+            nullable := not notnull and not (without_rowid and pk) and (column,) != alias,
+            bool(hidden),
+            None if nullable or default is None else indexes.default_value(default),
         )
-        for column, declared, notnull, pk, hidden in info
+        for column, declared, notnull, pk, hidden, default in info
     )
     unique = [Unique("", key_terms)] if key else []
     unique += [

@@ -7,6 +7,7 @@ never waits and never checkpoints, so that an application's write does not fail 
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,6 @@ from tailrace.model.errors import (
     Transient,
 )
 
-WAL_REMEDY = "PRAGMA journal_mode=WAL"
 IDENTITY_REMEDY = "point the pipeline at the database its state belongs to, or give it a new state directory"
 _FLOOR = (3, 38, 0)
 
@@ -136,7 +136,12 @@ def is_wal(connection: sqlite3.Connection) -> bool:
     return str(connection.execute("PRAGMA main.journal_mode").fetchone()[0]).lower() == "wal"
 
 
+def wal_remedy(config: SqliteConfig) -> str:
+    """The command that puts the database in WAL mode, for good."""
+    return f"sqlite3 {shlex.quote(str(config.path))} 'PRAGMA journal_mode=WAL'"
+
+
 def require_wal(connection: sqlite3.Connection, config: SqliteConfig) -> None:
     """ConfigError unless readers and writers can work side by side."""
     if not is_wal(connection):
-        raise ConfigError(f"{config.path} is not in WAL mode, which capture needs", remedy=WAL_REMEDY)
+        raise ConfigError(f"{config.path} is not in WAL mode, which capture needs", remedy=wal_remedy(config))

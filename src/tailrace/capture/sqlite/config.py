@@ -16,7 +16,7 @@ from urllib.parse import quote as percent
 from urllib.parse import unquote
 
 from tailrace.model.errors import ConfigError, StateUnreadable
-from tailrace.model.table import ColumnType
+from tailrace.model.table import SIMPLE_TYPES, ColumnType
 
 _NUMBERS = ("busy_timeout", "timer", "slice_rows", "slice_bytes", "prune_seconds")
 
@@ -48,7 +48,10 @@ class SqliteConfig:
             try:
                 _ = ColumnType(name).arrow
             except StateUnreadable:
-                raise ConfigError(f"types: {column} has the unknown type {name!r}") from None
+                raise ConfigError(
+                    f"types: {column} has the unknown type {name!r}",
+                    remedy=f"use one of {', '.join(SIMPLE_TYPES)}, decimal(10,2)",
+                ) from None
 
     @classmethod
     def from_url(cls, url: str, options: Mapping[str, object] | None = None) -> SqliteConfig:
@@ -93,6 +96,10 @@ def check_file(path: Path) -> None:
     The file is never opened here, only by SQLite: closing any other descriptor of it drops the locks that all
     connections of this process hold on it, and another process may then take the WAL away under them.
     """
+    if any("\ud800" <= sign <= "\udfff" for sign in str(path)):
+        raise ConfigError(
+            f"the path {str(path)!a} is not valid UTF-8", remedy="rename the file or its directory"
+        )
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -11,6 +11,7 @@ import sqlite3
 
 from tailrace.capture.sqlite import catalog, meta
 from tailrace.capture.sqlite.catalog import Shape
+from tailrace.capture.sqlite.indexes import may_skip_others
 from tailrace.capture.sqlite.meta import Captured
 from tailrace.capture.sqlite.triggers import trigger_prefix
 from tailrace.model.errors import SchemaDrift
@@ -38,9 +39,26 @@ def find(connection: sqlite3.Connection, table: Captured) -> list[str]:
         found.append(f"{len(missing)} of its triggers were dropped")
     elif not found and triggers != dict(table.triggers):
         found.append("its triggers were altered")
+    elif not found:
+        found += _skipped(connection, table.name, prefix)
     if now.row_id is not None and not now.indexed and meta.renumbered(connection, table.id):
         found.append("VACUUM renumbered its rows, which have no key but the rowid")
     return found
+
+
+def _skipped(connection: sqlite3.Connection, table: str, prefix: str) -> list[str]:
+    # SQLite fires the newest trigger first. Set up anew, ours are the newest.
+    rows = connection.execute(
+        "SELECT name, sql FROM main.sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE "
+        "AND rowid > (SELECT min(rowid) FROM main.sqlite_schema "
+        "WHERE type = 'trigger' AND substr(name, 1, ?2) = ?3) AND substr(name, 1, ?2) <> ?3",
+        (table, len(prefix), prefix),
+    ).fetchall()
+    return [
+        f"trigger {name} was added, whose RAISE(IGNORE) may end a statement before it is captured"
+        for name, sql in rows
+        if may_skip_others(sql)
+    ]
 
 
 def _columns(old: Shape, new: Shape) -> list[str]:

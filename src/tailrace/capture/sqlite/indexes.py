@@ -1,4 +1,5 @@
-"""The text of CREATE INDEX taken apart: indexed expressions and a partial index's condition.
+"""SQL texts of the catalog taken apart: indexed expressions, a partial index's condition, a column's default,
+an application's trigger.
 
 SQLite's catalog names the columns of an index but not its expressions; those are only in the text of the
 statement. A small tokenizer is enough: SQLite has accepted the text already.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tailrace.model.table import quote
 
@@ -42,6 +44,8 @@ _KEYWORDS = frozenset(
         *("REGEXP", "THEN", "WHEN"),
     )
 )
+# Words that are no text where a default stands.
+_CONSTANTS = frozenset(("CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "FALSE", "NULL", "TRUE"))
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ def tokens(text: str) -> list[Token]:
 
 def parse(sql: str) -> IndexText:
     """The terms and the condition of a CREATE INDEX statement."""
-    found = tokens(sql)
+    found = _unqualified(tokens(sql))
     opening = next(i for i, token in enumerate(found) if token.text == "(")
     terms: list[list[Token]] = [[]]
     depth, at = 1, opening
@@ -97,6 +101,46 @@ def parse(sql: str) -> IndexText:
     start = next((i for i, t in enumerate(rest) if t.kind == "word" and t.text.upper() == "WHERE"), None)
     where = None if start is None else "".join(token.text for token in rest[start + 1 :]).strip()
     return IndexText(tuple(_without_order(term) for term in terms), where)
+
+
+def _unqualified(found: list[Token]) -> list[Token]:
+    """The tokens without the names before a dot: they can only be those of the index's own table."""
+    solid = [i for i, token in enumerate(found) if token.kind != "space"]
+    gone: set[int] = set()
+    for here, following in pairwise(solid):
+        if found[here].name is not None and found[following] == Token("sign", "."):
+            gone |= {here, following}
+    return [token for i, token in enumerate(found) if i not in gone]
+
+
+def default_value(text: str) -> str:
+    """A column's default as an expression: an identifier in its place is a text, with or without quotes."""
+    found = [token for token in tokens(text) if token.kind != "space"]
+    if len(found) == 1 and (name := found[0].name) is not None and name.upper() not in _CONSTANTS:
+        return "'" + name.replace("'", "''") + "'"
+    return f"({text})"
+
+
+def runs_before(trigger: str) -> bool:
+    """Does the trigger of a table run before its row is written? It does where it does not say when."""
+    return not _after(trigger)
+
+
+def may_skip_others(trigger: str) -> bool:
+    """Does the trigger run after its row is written, and may it then keep other triggers from running?"""
+    words = _after(trigger)
+    return any(words[i : i + 3] == ["RAISE", "(", "IGNORE"] for i in range(len(words)))
+
+
+def _after(trigger: str) -> list[str]:
+    """What follows the word AFTER, in capitals; nothing where the trigger runs before."""
+    found = [token for token in tokens(trigger) if token.kind != "space"]
+    words = [token.text.upper() for token in found]
+    at = words.index("TRIGGER") + 1
+    if words[at : at + 3] == ["IF", "NOT", "EXISTS"]:
+        at += 3
+    at += 3 if words[at + 1] == "." else 1
+    return words[at + 1 :] if words[at] == "AFTER" else []
 
 
 def _without_order(term: list[Token]) -> str:

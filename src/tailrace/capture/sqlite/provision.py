@@ -15,8 +15,9 @@ from uuid import uuid4
 from tailrace.capture.contract import Finding
 from tailrace.capture.sqlite import catalog, drift, meta, triggers
 from tailrace.capture.sqlite.catalog import PREFIX
-from tailrace.capture.sqlite.client import WAL_REMEDY, is_wal, reading, require_wal, writing
+from tailrace.capture.sqlite.client import is_wal, reading, require_wal, wal_remedy, writing
 from tailrace.capture.sqlite.config import SqliteConfig
+from tailrace.capture.sqlite.indexes import runs_before
 from tailrace.capture.sqlite.meta import TABLES, Captured
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableRef, quote
@@ -54,7 +55,7 @@ def _install(connection: sqlite3.Connection, name: str) -> None:
         f"UPDATE {triggers.META} SET seq = seq + 1 WHERE id = 1 RETURNING seq"
     ).fetchone()
     # The counter is never used twice, so no log of an earlier generation can have this name.
-    sql = triggers.build(shape, began)
+    sql = triggers.build(shape, began, touched=_touched(connection, name))
     for statement in (*sql.tables, *sql.triggers.values()):
         connection.execute(statement)
     meta.set_witness(connection, began)
@@ -69,6 +70,14 @@ def _install(connection: sqlite3.Connection, name: str) -> None:
         f"INSERT INTO {TABLES} (id, name, generation, began, shape, triggers) VALUES (?, ?, ?, ?, ?, ?)",
         (began, name, str(uuid4()), began, json.dumps(shape.to_json()), json.dumps(stored)),
     )
+
+
+def _touched(connection: sqlite3.Connection, name: str) -> bool:
+    """Has the application BEFORE triggers on the table?"""
+    rows = connection.execute(
+        "SELECT sql FROM main.sqlite_schema WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE", (name,)
+    ).fetchall()
+    return any(runs_before(sql) for (sql,) in rows)
 
 
 def _remove(connection: sqlite3.Connection, table: Captured) -> None:
@@ -114,7 +123,9 @@ def coverage(config: SqliteConfig, tables: Sequence[TableRef]) -> list[Finding]:
     found: list[Finding] = []
     with reading(config) as connection:
         if not is_wal(connection):
-            found.append(Finding("error", "not_wal", f"{config.path} is not in WAL mode", remedy=WAL_REMEDY))
+            found.append(
+                Finding("error", "not_wal", f"{config.path} is not in WAL mode", remedy=wal_remedy(config))
+            )
         found += _writable(config)
         ready = meta.exists(connection)
         known = meta.captured(connection) if ready else {}

@@ -172,7 +172,8 @@ def read(
             connection.execute("BEGIN")
             shape = _shape(connection, table.ref)
             now = catalog.schema_of(shape, config.types, table.generation)
-            if now.columns != table.columns or now.key != table.key:
+            # By what was declared: the types may be overridden otherwise since, and those of the plan hold.
+            if _declared(now) != _declared(table):
                 raise drift.error(table.ref.name, ["its columns are not those the snapshot began with"])
             wanted = table if columns is None else _project(table, columns)
             sql, parameters = _query(shape, wanted, chunk)
@@ -195,6 +196,10 @@ def read(
             connection.execute("COMMIT")
     finally:
         connection.close()
+
+
+def _declared(table: TableSchema) -> tuple[object, ...]:
+    return table.key, tuple((column.name, column.native, column.generated) for column in table.columns)
 
 
 def _batch(table: TableSchema, runs: list[list[Cells]], position: int, seq: int, ts: int) -> ChangeBatch:

@@ -8,6 +8,7 @@ not tell transactions apart, but a reader sees only whole ones. The group is the
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 import threading
 import time
@@ -170,15 +171,22 @@ class Stream:
 
     def _check_counter(self, head: int) -> None:
         if head < self._position:
-            raise IdentityMismatch(
-                f"{self._config.path} is older than the state (restored from a backup?): "
-                f"it is at {head}, the state at {self._position}",
-                remedy="restore the state of the same moment, or give the pipeline a new state directory",
-            )
+            raise self._older(f"it is at {head}, the state at {self._position}")
+
+    def _older(self, what: str) -> IdentityMismatch:
+        return IdentityMismatch(
+            f"{self._config.path} is older than the state (restored from a backup?): {what}",
+            remedy="restore the state of the same moment, or give the pipeline a new state directory",
+        )
 
     def _check_cursor(self, connection: sqlite3.Connection) -> None:
         cursor = meta.cursor_of(connection, self._consumer)
         if cursor is not None and cursor <= self._position:
+            # Written past our position since it was restored, only the cursor tells. `close` writes the
+            # cursor beside the read transaction that we are in, which then is behind for a good reason.
+            known = self._cursors.on_record(self._consumer)
+            if cursor < known and not self._closed.is_set():
+                raise self._older(f"{self._consumer} has acknowledged {cursor} there, and {known} before")
             self._cursors.recorded(self._consumer, cursor)
             return
         what = "is not registered" if cursor is None else f"has acknowledged {cursor}"
@@ -203,4 +211,4 @@ class Stream:
 
 
 def _options(names: Iterator[str] | Sequence[str]) -> str:
-    return " ".join(f"--table {name}" for name in names)
+    return " ".join(f"--table {shlex.quote(name)}" for name in names)

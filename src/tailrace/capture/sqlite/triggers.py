@@ -17,7 +17,9 @@ Three things are less simple than they look:
 - REPLACE removes rows without firing DELETE triggers (unless recursive_triggers is on). A BEFORE trigger
   stores the rows that collide in the shadow; the AFTER trigger logs those that are gone. OR IGNORE and
   UPSERT leave stored rows behind that are not gone: they stay until newer ones push them out, and DELETE
-  and UPDATE take theirs away, so a stored row is never taken for a lost one.
+  and UPDATE take theirs away, so a stored row is never taken for a lost one. Where the application has
+  BEFORE triggers, which may touch a row after we stored it and before it is displaced, UPDATE brings the
+  stored row up to date instead.
 - The conflict clause of the application's statement overrides those inside triggers, so nothing here may
   rely on one.
 """
@@ -64,11 +66,14 @@ def trigger_prefix(table_id: int) -> str:
     return f"{PREFIX}{table_id}_"
 
 
-def build(shape: Shape, table_id: int) -> TableSql:
-    """The SQL for a table; ConfigError where it has too many columns."""
+def build(shape: Shape, table_id: int, *, touched: bool = False) -> TableSql:
+    """The SQL for a table; ConfigError where it has too many columns.
+
+    `touched` says that the application has BEFORE triggers on the table. Those made later run before ours.
+    """
     if len(shape.image) > MAX_COLUMNS:
         raise ConfigError(f"table {shape.name} has more than {MAX_COLUMNS} columns and cannot be captured")
-    builder = _Builder(shape, table_id)
+    builder = _Builder(shape, table_id, touched)
     # SQLite fires the newest trigger first; ours of one event do not depend on their order.
     return TableSql(
         (
@@ -80,8 +85,9 @@ def build(shape: Shape, table_id: int) -> TableSql:
 
 
 class _Builder:
-    def __init__(self, shape: Shape, table_id: int) -> None:
+    def __init__(self, shape: Shape, table_id: int, touched: bool) -> None:
         self.shape = shape
+        self.renews = touched and bool(shape.unique)
         self.prefix = trigger_prefix(table_id)
         self.log, self.shadow = log_name(table_id), shadow_name(table_id)
         self.table = quote(shape.name)
@@ -127,9 +133,10 @@ class _Builder:
         found = f"EXISTS (SELECT 1 FROM {self.table} AS s WHERE {self._located('s', 'NEW')})"
         moved = f"NOT ({self._located('OLD', 'NEW')})"
         return [
-            *([self._forget("OLD")] if self.shape.unique else []),
+            *([self._hold() if self.renews else self._forget()] if self.shape.unique else []),
             self._count(3),
             *self._gone(3),
+            *(self._renew() if self.renews else []),
             f"INSERT INTO {self.log} SELECT {_SEQ} - 2, CASE WHEN {found} THEN 'b' ELSE 'd' END, {_NOW}, "
             f"{self._image('OLD')}",
             f"INSERT INTO {self.log} SELECT {_SEQ} - 1, 'u', {_NOW}, {self._image('s')} "
@@ -139,7 +146,7 @@ class _Builder:
 
     def _after_delete(self) -> list[str]:
         return [
-            *([self._forget("OLD")] if self.shape.unique else []),
+            *([self._forget()] if self.shape.unique else []),
             f"UPDATE {META} SET seq = seq + 2 WHERE id = 1",
             f"INSERT INTO {self.log} SELECT {_SEQ} - 1, 'd', {_NOW}, {self._image('OLD')}",
             self._again(""),
@@ -174,8 +181,9 @@ class _Builder:
         newest = f"(SELECT max(n) FROM {self.shadow})"
         return [
             f"INSERT INTO {self.log} SELECT {_SEQ} - {own} - {later}, 'd', {_NOW}, {cells} "
-            f"FROM {self.shadow} AS h WHERE {gone}",
-            f"DELETE FROM {self.shadow} WHERE n <= {newest} - {self.bound} OR {deleted}",
+            f"FROM {self.shadow} AS h WHERE {'h.n > 0 AND ' if self.renews else ''}{gone}",
+            f"DELETE FROM {self.shadow} WHERE {'n > 0 AND ' if self.renews else ''}"
+            f"(n <= {newest} - {self.bound} OR {deleted})",
         ]
 
     def _store(self, collides: list[str]) -> list[str]:
@@ -194,12 +202,27 @@ class _Builder:
             f"INSERT INTO {self.shadow} ({self.keys}, {self.cells}) {' UNION '.join(where)}",
         ]
 
-    def _forget(self, row: str) -> str:
-        same = " AND ".join(
-            f"k{i} = {row}.{quote(str(t.column))}{self._collate(t)}"
+    def _forget(self) -> str:
+        return f"DELETE FROM {self.shadow} WHERE {self._stored_old()}"
+
+    def _hold(self) -> str:
+        """Set the updated row aside where it is stored: nothing displaced it."""
+        return f"UPDATE {self.shadow} SET n = -n WHERE {self._stored_old()}"
+
+    def _renew(self) -> list[str]:
+        """Store the updated row as it is now in place of what was set aside; nothing where it is gone."""
+        return [
+            f"INSERT INTO {self.shadow} (n, {self.keys}, {self.cells}) "
+            f"SELECT -h.n, {self._keys('s')}, {self._image('s')} "
+            f"FROM {self.shadow} AS h, {self.table} AS s WHERE h.n < 0 AND {self._located('s', 'NEW')}",
+            f"DELETE FROM {self.shadow} WHERE n < 0",
+        ]
+
+    def _stored_old(self) -> str:
+        return " AND ".join(
+            f"k{i} = OLD.{quote(str(t.column))}{self._collate(t)}"
             for i, t in enumerate(self._locator_terms())
         )
-        return f"DELETE FROM {self.shadow} WHERE {same}"
 
     def _colliding(self, unique: Unique) -> str:
         """May a row `s` collide with NEW in this index? Never too few, sometimes too many."""
@@ -215,7 +238,10 @@ class _Builder:
 
     def _value(self, row: str, term: Term) -> str:
         if term.column is not None:
-            return f"{row}.{quote(term.column)}"
+            value = f"{row}.{quote(term.column)}"
+            default = next((c.default for c in self.shape.columns if c.name == term.column), None)
+            # REPLACE puts the default where NULL may not be, and does so after BEFORE triggers.
+            return f"coalesce({value}, {default})" if row == "NEW" and default is not None else value
         return f"({qualify(str(term.expression), row, self._names())})"
 
     def _term(self, row: str, term: Term) -> str:

@@ -47,7 +47,7 @@ def _resolved(table: TableSchema, rows: pa.Table, exact: pa.Table | None) -> pa.
     if exact is None:
         return rows
     for name in exact.schema.names:
-        values = resolve_exact(rows.column(name), exact.column(name), table, name)
+        values = resolve_exact(rows.column(name), exact.column(name), table, name, by_key=True)
         rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
     return rows
 

@@ -7,6 +7,7 @@ middle leaves the first bodies delivered; the replay sends all again under the s
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -20,15 +21,23 @@ from tailrace.sinks.http.encode import bodies, idempotency_key
 
 
 class HttpSink(FeedSink):
-    """Posts changes to `config.url`. `sleep` waits between tries."""
+    """Posts changes to `config.url`. `sleep` waits between tries; true means that it was ended by `hurry`."""
 
-    def __init__(self, config: HttpConfig, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, config: HttpConfig, *, sleep: Callable[[float], object] | None = None) -> None:
         self._config = config
         self._client = HttpClient(config)
-        self._sleep = sleep
+        self._hurried = threading.Event()
+        self._sleep = sleep or self._hurried.wait
+        self._not_before = 0.0
+        self._waiting: Callable[[str, float], None] | None = None
 
     def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
-        deadline = time.monotonic() + self._config.max_elapsed
+        now = time.monotonic()
+        if now < self._not_before:
+            # The engine calls again after a Transient, sooner than the server may have asked for.
+            asked = f"the server asked to wait, for another {self._not_before - now:.0f} s"
+            raise Transient(asked, place=self._client.place)
+        deadline = now + self._config.max_elapsed
         written = 0
         for piece, (count, body) in enumerate(bodies(lines(batches), self._config.max_batch_bytes)):
             self._deliver(body, idempotency_key(progress, piece, body), deadline)
@@ -42,15 +51,24 @@ class HttpSink(FeedSink):
             # Never sooner than the server asked for, and never at once because it asked for nothing.
             wait = max(fault.after or 0.0, random.uniform(0, limit))  # noqa: S311
             tries += 1
-            if time.monotonic() + wait > deadline:
+            late = time.monotonic() + wait > deadline
+            if not late and self._waiting is not None:
+                self._waiting(f"{self._client.place}: {fault.reason}", wait)
+            if late or self._sleep(wait):
+                self._not_before = time.monotonic() + (fault.after or 0.0)
                 raise Transient(
                     f"not delivered after {tries} tries, the last failed with {fault.reason}",
                     place=self._client.place,
                 )
-            self._sleep(wait)
+
+    def watch(self, waiting: Callable[[str, float], None]) -> None:
+        self._waiting = waiting
 
     def flush(self) -> None:
         """Every body was accepted before `write` returned."""
+
+    def hurry(self) -> None:
+        self._hurried.set()
 
     def close(self) -> None:
         self._client.close()

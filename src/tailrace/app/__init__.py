@@ -1,0 +1,49 @@
+"""The composition root: from a configuration to capture, sinks, session and pipeline.
+
+`backends` is the only module that names concrete backends; `parts` says what a configuration means for a
+source; `judging` finds what stands in the way, before anything is created, so that bad input leaves nothing
+behind; `running` makes what a run needs; `operations` are the rest of what the surfaces offer.
+"""
+
+from tailrace.app.backends import capture_for, feed_sink_for, opened, rebase, table_sink_for
+from tailrace.app.judging import check
+from tailrace.app.operations import (
+    forget_consumer,
+    is_running,
+    obstacles,
+    refuse_while_running,
+    request_snapshots,
+    setup,
+    status,
+    tables_of,
+    teardown,
+    waiting_snapshots,
+)
+from tailrace.app.parts import check_types, checkpoint_of, spark_log_of
+from tailrace.app.running import open_spark, pipeline_spec, release, spark_session
+
+__all__ = [
+    "capture_for",
+    "check",
+    "check_types",
+    "checkpoint_of",
+    "feed_sink_for",
+    "forget_consumer",
+    "is_running",
+    "obstacles",
+    "open_spark",
+    "opened",
+    "pipeline_spec",
+    "rebase",
+    "refuse_while_running",
+    "release",
+    "request_snapshots",
+    "setup",
+    "spark_log_of",
+    "spark_session",
+    "status",
+    "table_sink_for",
+    "tables_of",
+    "teardown",
+    "waiting_snapshots",
+]

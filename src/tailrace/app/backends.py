@@ -1,0 +1,99 @@
+"""Concrete backends by name: the only module that knows which captures and sinks there are.
+
+Each is imported when it is asked for, because Spark's workers come here too: `capture_for` is how they open
+the source.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote as percent
+from urllib.parse import unquote
+
+from tailrace.capture.contract import Capture
+from tailrace.model.errors import ConfigError
+from tailrace.model.scheme import scheme_of, unknown_scheme
+
+if TYPE_CHECKING:
+    from tailrace.config import Config, Sink
+    from tailrace.sinks.contract import FeedSink, TableSink
+
+
+def capture_for(
+    url: str, *, types: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None
+) -> Capture:
+    """The capture that a URL means; `${NAME}` in it comes from the environment. Opens nothing."""
+    if "${" in url:
+        from tailrace.config.references import expand
+
+        url = expand(url, os.environ if environ is None else environ)
+    scheme = scheme_of(url)
+    if scheme == "sqlite":
+        from tailrace.capture.sqlite import SqliteCapture, SqliteConfig
+
+        return SqliteCapture(SqliteConfig.from_url(url, {"types": dict(types)} if types else None))
+    if scheme in ("postgres", "postgresql"):
+        try:
+            import psycopg  # noqa: F401
+        except ImportError:
+            raise ConfigError(
+                "a PostgreSQL source needs the driver psycopg", remedy="pip install 'tailrace[postgres]'"
+            ) from None
+        from tailrace.capture.postgres import PostgresCapture, PostgresConfig
+
+        return PostgresCapture(PostgresConfig.from_url(url, {"types": dict(types)} if types else None))
+    raise unknown_scheme(scheme)
+
+
+def rebase(url: str, directory: Path) -> str:
+    """The URL of the same database as a file in `directory` writes it; a relative path stays relative."""
+    scheme, _, rest = url.partition(":")
+    if scheme.lower() != "sqlite" or rest.startswith("/") or "${" in rest:
+        return url
+    path = Path(unquote(rest)).absolute()
+    return "sqlite:" + percent(os.path.relpath(path, directory.absolute()))
+
+
+@contextlib.contextmanager
+def opened(config: Config) -> Iterator[Capture]:
+    """The configuration's capture, closed at the end."""
+    capture = capture_for(config.source.url, types=config.source.types)
+    try:
+        yield capture
+    finally:
+        capture.close()
+
+
+def table_sink_for(name: str, sink: Sink) -> TableSink:
+    """The sink that keeps mirrors, from its section of the configuration."""
+    from tailrace.config import DeltaSink
+
+    if isinstance(sink, DeltaSink):
+        from tailrace.sinks.delta import DeltaConfig
+        from tailrace.sinks.delta import DeltaSink as DeltaTables
+
+        return DeltaTables(DeltaConfig(sink.path))
+    raise ConfigError(f"the sink {name} cannot hold tables", remedy='use a sink with type = "delta"')
+
+
+def feed_sink_for(name: str, sink: Sink) -> FeedSink:
+    """The sink that takes changes, from its section of the configuration."""
+    from tailrace.config import HttpSink, StdoutSink
+
+    if isinstance(sink, StdoutSink):
+        from tailrace.sinks.stdout import StdoutSink as StdoutFeed
+
+        return StdoutFeed()
+    if isinstance(sink, HttpSink):
+        from tailrace.sinks.http import HttpConfig
+        from tailrace.sinks.http import HttpSink as HttpFeed
+
+        settings = HttpConfig(
+            sink.url, headers=sink.headers, timeout=sink.timeout, max_batch_bytes=sink.max_batch_bytes
+        )
+        return HttpFeed(settings)
+    raise ConfigError(f"the sink {name} takes no changes", remedy="mirror into it with [[table]]")

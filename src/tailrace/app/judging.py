@@ -1,0 +1,118 @@
+"""What stands in the way of a run, found before anything is created.
+
+A run refuses the first error (`refuse`); `tailrace check` tells all of them (`check`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tailrace.app.backends import opened
+from tailrace.app.belonging import known_offset, strangers
+from tailrace.app.parts import captured_tables, feeds_of, mirrors_of
+from tailrace.capture.contract import Capture, Finding
+from tailrace.model.errors import (
+    ConfigError,
+    IdentityMismatch,
+    NeedsOperator,
+    SchemaDrift,
+    SetupMissing,
+    TailraceError,
+)
+from tailrace.model.table import TableRef
+
+if TYPE_CHECKING:
+    from tailrace.config import Config
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_MASTER = re.compile(r"local|local\[(\d+|\*)(,\s*\d+)?\]|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
+
+
+def judge(config: Config, capture: Capture, refs: Sequence[TableRef]) -> list[Finding]:
+    """What stands in the way. What a run sets up by itself is told, but is no error."""
+    findings = strangers(config, capture)
+    if findings:
+        return findings
+    offset = known_offset(config)
+    read_before = set() if offset is None else set(offset.snapshots)
+    for finding in capture.coverage(refs):
+        # What a former run relied on must not change under it; of any other table a run installs capture.
+        if (
+            finding.code in ("not_set_up", "drift")
+            and config.source.setup == "auto"
+            and finding.table not in read_before
+        ):
+            finding = replace(finding, severity="info", remedy="nothing to do: `tailrace run` sets it up")  # noqa: PLW2901
+        findings.append(finding)
+    if not _MASTER.fullmatch(config.spark.master):
+        message = f"`{config.spark.master}` is not a master of Spark"
+        remedy = "local[2], spark://host:7077, yarn or k8s://https://host:443 in [spark]"
+        findings.append(Finding("error", "spark_master", message, remedy=remedy))
+    for what, directory in _directories(config):
+        if (fault := unwritable(directory, what)) is not None:
+            remedy = "choose another directory in the file, or give this user the right to write there"
+            findings.append(Finding("error", "unwritable", fault, remedy=remedy))
+    return findings
+
+
+def _directories(config: Config) -> Iterator[tuple[str, Path]]:
+    """The local directories that a run writes to."""
+    yield "the state", config.state.directory
+    for name, sink in config.sinks.items():
+        if sink.type == "delta" and not _URI.match(sink.path):
+            yield f"sink {name}", Path(sink.path)
+
+
+def unwritable(directory: Path, what: str) -> str | None:
+    there = directory
+    while not os.path.exists(there) and there != there.parent:  # noqa: PTH110 - a Path's own raises
+        there = there.parent
+    if not there.is_dir():
+        return f"{there} is not a directory, so {what} cannot be kept in {directory}"
+    try:
+        # Permissions do not tell it everywhere: some file systems take no directories at all.
+        os.rmdir(tempfile.mkdtemp(prefix=".tailrace-", dir=there))  # noqa: PTH106
+    except OSError as error:
+        why = f"cannot be written ({error.strerror})"
+        return f"{there} {why}, so {what} cannot be kept in {directory}"
+    return None
+
+
+def refuse(findings: Sequence[Finding]) -> None:
+    """Raise the first error among them, as the kind it is."""
+    kinds: dict[str, type[TailraceError]] = {
+        "not_set_up": SetupMissing,
+        "drift": SchemaDrift,
+        "other_source": IdentityMismatch,
+    }
+    for finding in findings:
+        if finding.severity == "error":
+            raise kinds.get(finding.code, ConfigError)(finding.message, remedy=finding.remedy)
+
+
+def check(config: Config, *, offline: bool = False) -> list[Finding]:
+    """Everything that is wrong, or worth knowing, before a run. Changes nothing.
+
+    Offline nothing is opened: the configuration was read, and that is all that is said.
+    """
+    if offline:
+        return []
+    findings: list[Finding] = []
+    try:
+        with opened(config) as capture:
+            refs = captured_tables(config, capture)
+            findings += judge(config, capture, refs)
+            mirrors_of(config, capture, refs)
+            feeds_of(config, capture, refs)
+    except ConfigError as error:
+        if not any(finding.message == error.message for finding in findings):
+            findings.append(Finding("error", "config", error.message, remedy=error.remedy))
+    except NeedsOperator as error:
+        findings.append(Finding("error", "source", error.message, remedy=error.remedy))
+    return findings

@@ -1,0 +1,137 @@
+"""What a person asks for beside a run: setup, teardown, snapshots, status."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tailrace.app.backends import capture_for, opened
+from tailrace.app.judging import refuse, unwritable
+from tailrace.app.parts import captured_tables, checkpoint_of
+from tailrace.capture.contract import Finding
+from tailrace.model.errors import ConfigError, StateOwned
+from tailrace.model.table import TableRef
+
+if TYPE_CHECKING:
+    from tailrace.config import Config
+    from tailrace.engine.status import Status
+
+
+# A run that has just ended lets go of its state a moment after its last word.
+LEAVING_SECONDS = 3.0
+
+
+def tables_of(url: str) -> list[tuple[TableRef, bool]]:
+    """Every table that could be captured, and whether it has a primary key."""
+    capture = capture_for(url)
+    try:
+        return [(ref, bool(capture.describe(ref).key)) for ref in capture.tables()]
+    finally:
+        capture.close()
+
+
+def obstacles(url: str) -> list[Finding]:
+    """What must be mended at the source before any table of it can be captured."""
+    capture = capture_for(url)
+    try:
+        return [finding for finding in capture.coverage(()) if finding.severity == "error"]
+    finally:
+        capture.close()
+
+
+def setup(config: Config) -> list[str]:
+    """Install capture for the configuration's tables; a sentence for each thing done."""
+    refuse_while_running(config, patience=LEAVING_SECONDS)
+    with opened(config) as capture:
+        refs = captured_tables(config, capture)
+        refuse([f for f in capture.coverage(refs) if f.code not in ("not_set_up", "drift")])
+        return capture.setup(refs)
+
+
+def teardown(config: Config, tables: Sequence[str] = ()) -> list[str]:
+    """Remove capture of some tables, or of everything. The state directory is left as it is."""
+    refuse_while_running(config, patience=LEAVING_SECONDS)
+    with opened(config) as capture:
+        return capture.teardown(capture.resolve(tables) if tables else None)
+
+
+def forget_consumer(config: Config, consumer: str) -> None:
+    """Remove a consumer's cursor from the source: the log need no longer be kept for it."""
+    with opened(config) as capture:
+        known = [found.name for found in capture.consumers()]
+        if consumer not in known:
+            raise ConfigError(
+                f"the source has no consumer {consumer}",
+                remedy=f"consumers: {', '.join(known) or 'none'}",
+            )
+        if consumer == config.consumer:
+            refuse_while_running(config, patience=LEAVING_SECONDS)
+        capture.forget(consumer)
+
+
+def request_snapshots(config: Config, tables: Sequence[str]) -> dict[str, str]:
+    """Leave requests for fresh snapshots, which the running or the next run serves; their ids by table."""
+    from tailrace.changelog.filesystem import make_directory, open_filesystem
+    from tailrace.spark.plans import PlanStore
+
+    with opened(config) as capture:
+        captured = set(captured_tables(config, capture))
+        wanted = capture.resolve(tables)
+    for ref in wanted:
+        if ref not in captured:
+            raise ConfigError(
+                f"the table {ref.name} is not one of this pipeline's",
+                remedy="add it to the file by a [[table]] or [[feed]]; a new table is snapshotted by itself",
+            )
+    if (fault := unwritable(config.state.directory, "the state")) is not None:
+        raise ConfigError(fault, remedy="correct `directory` of [state] in the file")
+    fs, root = open_filesystem(str(config.state.directory))
+    make_directory(fs, root)
+    store = PlanStore(fs, root)
+    return {ref.name: store.request(ref) for ref in wanted}
+
+
+def waiting_snapshots(config: Config) -> list[str]:
+    """The tables whose requested snapshot has not begun yet."""
+    from tailrace.changelog.filesystem import open_filesystem
+    from tailrace.spark.plans import PlanStore
+
+    fs, root = open_filesystem(str(config.state.directory))
+    return sorted(ref.name for ref in PlanStore(fs, root).requests().values())
+
+
+def status(config: Config) -> Status:
+    """Where the pipeline stands, whether one runs or not. Takes no ownership and changes nothing."""
+    from tailrace.engine.status import read_status
+
+    with opened(config) as capture:
+        return read_status(
+            capture,
+            name=config.name,
+            consumer=config.consumer,
+            state=str(config.state.directory),
+            checkpoint=checkpoint_of(config),
+            tables=captured_tables(config, capture),
+        )
+
+
+def refuse_while_running(config: Config, *, patience: float = 0.0) -> None:
+    """StateOwned where a process runs this pipeline and goes on doing so for `patience` seconds."""
+    from tailrace.engine.status import living_owner
+
+    deadline = time.monotonic() + patience
+    while (owner := living_owner(str(config.state.directory))) is not None:
+        if time.monotonic() >= deadline:
+            raise StateOwned(
+                f"the pipeline is running: {owner}",
+                remedy="stop it first (SIGTERM or Ctrl-C finishes its batch)",
+            )
+        time.sleep(0.1)
+
+
+def is_running(config: Config) -> bool:
+    """Whether a process runs this pipeline now."""
+    from tailrace.engine.status import living_owner
+
+    return living_owner(str(config.state.directory)) is not None

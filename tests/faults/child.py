@@ -1,0 +1,121 @@
+"""The pipeline under test as a process of its own: `python -m tests.faults.child SETTINGS.json`.
+
+The engine's own `Pipeline` on Spark or on the stand-in, with the faulty source and sinks. How it ended is in
+`outcome.json`; SIGTERM stops it as the command line does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tailrace import app
+from tailrace.changelog.log import Changelog
+from tailrace.engine.pipeline import Pipeline
+from tailrace.engine.spec import Feed, Mirror, PipelineSpec
+from tailrace.engine.writer import BatchWriter
+from tailrace.model.change import Part
+from tailrace.model.errors import TailraceError
+from tailrace.model.table import TableRef
+from tailrace.sinks.delta import DeltaConfig, DeltaSink
+from tests.faults.microbatch import Manners, StandIn
+from tests.faults.points import reach
+from tests.faults.sinks import FaultyTable, FileFeed
+from tests.faults.source import FaultySource, shorten_lease
+
+
+def watch_appends() -> None:
+    """A point before each part that the filler appends: the stand-in has it in this very process."""
+    original = Changelog.append
+    if getattr(original, "watched", False):
+        return
+    parts = 0
+
+    def append(self: Changelog, part: Part) -> None:
+        nonlocal parts
+        parts = parts + 1 if self._intake.open is not None else 0
+        reach("append", parts=parts)
+        original(self, part)
+
+    append.watched = True  # type: ignore[attr-defined]
+    Changelog.append = append  # type: ignore[method-assign]
+
+
+class FaultyWriter(BatchWriter):
+    """The product's writer, and a point after everything is with the sinks."""
+
+    def __call__(self, frame: Any, number: int) -> None:
+        super().__call__(frame, number)
+        reach("flushed", batch=number)
+
+
+def specification(settings: dict[str, Any]) -> PipelineSpec:
+    """What the pipeline does: one mirror, one feed."""
+    ref = TableRef("main", "ledger")
+    place = Path(settings["directory"])
+    mirror = FaultyTable(DeltaSink(DeltaConfig(str(place / "lake"))), place, late=settings["late"])
+    return PipelineSpec(
+        name="rig",
+        options={"view": "packed", "url": settings["url"], "tables": "ledger", **settings["options"]},
+        checkpoint=settings["checkpoint"],
+        mirrors=(Mirror(ref, "ledger", mirror),),
+        feeds=(Feed(frozenset([ref]), FileFeed(place / "feed.ndjson")),),
+        spark_log=str(place / "spark.log"),
+    )
+
+
+def session(settings: dict[str, Any]) -> Any:
+    """Spark, or its stand-in."""
+    if settings["engine"] == "loop":
+        return StandIn(Manners(**settings["manners"]))
+    from tailrace.spark.session import open_session
+
+    quick = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.memory": "1g",
+    }
+    return open_session(
+        "rig", master=settings["master"], settings=quick, log=Path(settings["directory"]) / "spark.log"
+    )
+
+
+def run(settings: dict[str, Any], *, once: bool) -> dict[str, Any]:
+    """Run a pipeline to its end; how it ended."""
+    shorten_lease()
+    watch_appends()
+    spark = session(settings)
+    spark.dataSource.register(FaultySource)
+    source = SimpleNamespace(url=settings["url"], types={})
+    config = SimpleNamespace(source=source, consumer=settings["options"]["consumer"])
+    pipeline = Pipeline(specification(settings), spark, release=app.release(cast(Any, config)))
+    pipeline._writer = FaultyWriter(pipeline._spec, pipeline._gate, pipeline._observer)
+    if settings.get("signals"):
+        signal.signal(signal.SIGTERM, lambda *_: pipeline.request_stop())
+    reach("running")
+    try:
+        result = pipeline.run(once=once)
+    except TailraceError as error:
+        return {"error": type(error).__name__, "message": str(error), "exit": error.exit_code}
+    finally:
+        spark.stop()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"error": None, "batches": result.batches, "rows": result.rows, "exit": 0, "peak": peak}
+
+
+def main() -> int:
+    """Run, and leave the outcome behind."""
+    settings = json.loads(Path(sys.argv[1]).read_text())
+    outcome = run({**settings, "signals": True}, once=settings["once"])
+    path = Path(settings["directory"], f"outcome-{os.getpid()}.json")
+    path.write_text(json.dumps(outcome))
+    return int(outcome["exit"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""The fault matrix as data: which tests prove which row, for SQLite into Delta and a feed.
+
+Points: P provision, S snapshot, H hand-over, R read, O Spark's offset log, V resolve, B build, W write,
+F flush, L Spark's commit log, A acknowledge, T state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """A fault, where it strikes, and the tests (`file::name` under tests/faults) that prove its outcome."""
+
+    number: int
+    fault: str
+    point: str
+    proved: tuple[str, ...]
+
+
+_SPARK = "test_spark.py::test_a_kill_at_this_point_loses_nothing"
+_LIFE = "test_spark.py::test_a_life_with_kills_in_snapshot_commit_and_worker_and_a_clean_stop_ends_equal"
+
+ROWS = (
+    Row(
+        1,
+        "kill -9 after triggers exist, before the first offset",
+        "P",
+        (
+            "test_kills.py::test_a_kill_after_setup_and_before_the_first_offset_reuses_what_was_installed",
+            _SPARK,
+        ),
+    ),
+    Row(
+        2,
+        "kill -9 inside a snapshot chunk",
+        "S",
+        ("test_kills.py::test_a_kill_inside_a_chunk_resumes_at_that_chunk", _LIFE, _SPARK),
+    ),
+    Row(
+        3,
+        "kill -9 between last chunk and hand-over",
+        "H",
+        ("test_kills.py::test_a_kill_between_the_last_chunk_and_the_log_loses_nothing", _SPARK),
+    ),
+    Row(
+        4,
+        "kill -9 after offsets/N, before any read",
+        "O",
+        (
+            "test_kills.py::test_a_kill_after_the_offset_is_logged_and_before_any_read_runs_the_same_batch",
+            "test_kills.py::test_a_batch_that_was_killed_halfway_comes_again_with_the_same_rows",
+            _SPARK,
+        ),
+    ),
+    Row(5, "kill a Python worker inside read", "R", (_LIFE,)),
+    Row(
+        6,
+        "the row changes between resolve and build",
+        "V-B",
+        ("test_kills.py::test_a_row_that_changes_after_its_chunk_was_planned_is_never_older_in_the_mirror",),
+    ),
+    Row(
+        7,
+        "kill -9 after the sink applied, before its reply",
+        "W",
+        (
+            "test_kills.py::test_a_kill_after_the_mirror_has_the_batch_and_before_its_reply_changes_nothing",
+            _SPARK,
+        ),
+    ),
+    Row(
+        8,
+        "kill -9 after flush, before commits/N",
+        "F-L",
+        (
+            "test_kills.py::test_a_kill_after_the_flush_and_before_the_commit_repeats_without_a_difference",
+            _LIFE,
+            _SPARK,
+        ),
+    ),
+    Row(
+        9,
+        "kill -9 after commits/N, before acknowledging",
+        "L-A",
+        (
+            "test_kills.py::test_a_kill_after_the_commit_and_before_the_acknowledgement_rewrites_nothing",
+            "test_spark.py::test_a_kill_after_the_commit_rewrites_nothing_and_the_source_is_told_after",
+            _SPARK,
+        ),
+    ),
+    Row(
+        11,
+        "SIGTERM inside a batch",
+        "all",
+        (
+            "test_kills.py::test_sigterm_inside_a_batch_ends_soon_and_well_and_nothing_is_repeated",
+            _LIFE,
+        ),
+    ),
+    Row(
+        12,
+        "second instance on the same state; a frozen one thawed later",
+        "P,T",
+        (
+            "test_owners.py::test_a_second_process_on_the_same_state_is_refused_by_name_while_the_first_lives",
+            "test_owners.py::test_a_new_query_on_a_state_in_use_is_refused_and_leaves_the_cursor_alone",
+            "test_owners.py::test_a_frozen_process_is_succeeded_after_its_lease_and_fenced_when_it_thaws",
+            "test_spark.py::test_a_second_spark_is_refused_and_a_frozen_one_is_succeeded_and_fenced",
+        ),
+    ),
+    Row(
+        16,
+        "sink 100 times slower than the source",
+        "R,W",
+        ("test_delivery.py::test_a_slow_sink_pauses_capture_within_its_bounds_and_nothing_is_lost",),
+    ),
+    Row(
+        26,
+        "long transaction across our restart, short ones around it",
+        "R",
+        (
+            "test_transactions.py::test_a_long_transaction_across_a_restart_and_short_ones_around_it_all_arrive",
+            "test_transactions.py::test_a_first_start_waits_for_a_transaction_that_holds_the_lock",
+        ),
+    ),
+    Row(
+        27,
+        "a million rows in one transaction; ten thousand with one position; restart in the middle",
+        "R,O",
+        (
+            "test_transactions.py::"
+            "test_three_hundred_thousand_rows_of_one_transaction_survive_kills_in_the_middle",
+            "test_transactions.py::test_a_million_rows_of_one_transaction_survive_kills_in_the_middle",
+            "test_transactions.py::test_ten_thousand_changes_with_one_position_are_not_parted_by_a_restart",
+            "test_spark.py::test_a_large_transaction_survives_a_kill_while_it_is_read",
+        ),
+    ),
+    Row(
+        28,
+        "rollback, rollback to savepoint, failed commit",
+        "R",
+        ("test_transactions.py::test_nothing_of_what_was_rolled_back_is_ever_seen",),
+    ),
+    Row(
+        33,
+        "state truncated, bit-flipped, newer version, other source",
+        "T",
+        (
+            "test_state.py::test_damaged_or_newer_state_is_refused_by_name_and_nothing_is_acknowledged",
+            "test_state.py::test_a_damaged_segment_is_captured_again",
+            "test_state.py::test_state_of_another_source_is_refused",
+        ),
+    ),
+    Row(
+        34,
+        "state unreadable",
+        "T",
+        ("test_state.py::test_state_that_cannot_be_read_is_an_error_and_not_taken_for_none",),
+    ),
+    Row(
+        35,
+        "state disk full",
+        "T,O",
+        (
+            "test_state.py::test_a_full_state_disk_acknowledges_nothing_and_heals_when_space_is_freed",
+            "test_state.py::test_a_kill_while_the_state_disk_is_full_leaves_no_torn_file",
+            "test_state.py::test_a_full_checkpoint_disk_ends_the_run_and_heals",
+        ),
+    ),
+    Row(
+        36,
+        "state restored from yesterday; or ahead of the source",
+        "T",
+        (
+            "test_state.py::test_state_of_yesterday_is_refused_where_the_log_is_gone",
+            "test_state.py::test_state_of_yesterday_converges_where_the_log_is_there",
+            "test_state.py::test_a_changelog_of_yesterday_under_a_checkpoint_of_today_goes_on",
+            "test_state.py::test_a_database_restored_from_an_older_copy_is_refused",
+        ),
+    ),
+    Row(
+        39,
+        "an old batch's write arrives after a newer one",
+        "W",
+        ("test_delivery.py::test_old_batches_that_arrive_after_newer_ones_change_nothing",),
+    ),
+    Row(
+        40,
+        "a batch delivered three times, partitions shuffled, speculative twins",
+        "W",
+        ("test_delivery.py::test_batches_delivered_three_times_shuffled_and_by_twins_leave_the_same_state",),
+    ),
+)

@@ -1,0 +1,143 @@
+"""The data source under test: the product's, with points, and on request with a seeded bug.
+
+Spark's processes import it by name, so `PYTHONPATH` must lead here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from tailrace.model.change import ChangeBatch
+from tailrace.model.pack import pack, unpack
+from tailrace.spark.offsets import Offset
+from tailrace.spark.partitions import Slice
+from tailrace.spark.read import packed
+from tailrace.spark.source import StreamReader, TailraceSource
+from tests.faults.points import once, reach
+
+BUG = "TAILRACE_BUG"
+LEASE = "TAILRACE_LEASE"
+
+
+def bug(name: str) -> bool:
+    """Whether this seeded bug is wanted."""
+    return os.environ.get(BUG) == name
+
+
+def _facts(start: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+    left = sum(cursor["of"] - cursor["next"] for cursor in end["snapshots"].values())
+    done = sum(cursor["next"] for cursor in end["snapshots"].values())
+    before = sum(cursor["next"] for cursor in start["snapshots"].values())
+    return {
+        "start": start["position"],
+        "end": end["position"],
+        "grown": start["position"] < end["position"],
+        "chunks": done - before,
+        "done": done,
+        "complete": bool(end["snapshots"]) and left == 0,
+    }
+
+
+class FaultyReader(StreamReader):
+    """The product's reader with a point in every call."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        offset: dict[str, Any] = super().initialOffset()
+        reach("initial")
+        return offset
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        shorten_lease()
+        reach("latest", **_facts(start, start))
+        end: dict[str, Any] = super().latestOffset(start, limit)
+        if bug("acknowledge-early") and self._driver is not None:
+            self._driver.acknowledge(Offset.from_json(end))
+        reach("planned", **_facts(start, end))
+        return end
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        shorten_lease()
+        reach("partitions", **_facts(start, end))
+        parts: list[InputPartition] = super().partitions(start, end)
+        if bug("skip-chunk") and _last_chunk(parts) >= 2 and once("skip-chunk"):
+            parts[-1] = replace(parts[-1], chunks=())
+        reach("resolved", **_facts(start, end))
+        return parts
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        facts = _read_facts(partition)
+        for number, batch in enumerate(StreamReader.read(self, partition)):
+            if number:
+                reach("read", **facts)
+            yield _bugged(batch) if os.environ.get(BUG) else batch
+
+    def commit(self, end: dict[str, Any]) -> None:
+        reach("commit", end=end["position"])
+        super().commit(end)
+
+
+def _last_chunk(parts: list[Slice]) -> int:
+    chunks = parts[-1].chunks if parts else ()
+    return int(chunks[-1].chunk.index) if chunks else -1
+
+
+def _read_facts(part: Slice) -> dict[str, Any]:
+    if part.chunks:
+        return {"kind": "chunk", "chunk": part.chunks[0].chunk.index}
+    return {"kind": "log", "rows": sum(window.rows for window in part.windows)}
+
+
+def _bugged(batch: pa.RecordBatch) -> pa.RecordBatch:
+    row = batch.to_pylist()[0]
+    if row["kind"] != "changes":
+        return batch
+    changes = unpack(row["payload"])
+    if (
+        bug("drop-one")
+        and len(changes) > 1
+        and "r" not in changes.data["op"].to_pylist()
+        and once("drop-one")
+    ):
+        changes = ChangeBatch(changes.table, changes.data.slice(0, len(changes) - 1))
+    if bug("keep-old-key"):
+        place = changes.data.schema.get_field_index("before")
+        field = changes.data.schema.field(place)
+        nothing = pa.nulls(len(changes), field.type)
+        updates = pa.compute.equal(changes.data["op"], "u")
+        before = pa.compute.if_else(updates, nothing, changes.data["before"])
+        changes = ChangeBatch(changes.table, changes.data.set_column(place, field, before))
+    return packed("changes", row["table"], len(changes), pack(changes))
+
+
+def shorten_lease() -> None:
+    """Ownership of the state runs out after `TAILRACE_LEASE` seconds in this process."""
+    from tailrace.changelog.log import Changelog
+
+    if LEASE not in os.environ or getattr(Changelog.open, "shortened", False):
+        return
+    original = Changelog.open
+
+    def shortened(*arguments: Any, **named: Any) -> Changelog:
+        return original(*arguments, **{"lease": float(os.environ[LEASE]), "wait": 0.5, **named})
+
+    shortened.shortened = True  # type: ignore[attr-defined]
+    Changelog.open = shortened  # type: ignore[method-assign]
+
+
+class FaultySource(TailraceSource):
+    """`format("tailrace")` of the pipeline under test."""
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        shorten_lease()
+        reader = TailraceSource.streamReader(self, schema)
+        # Whatever the product's reader was made of, this one is.
+        reader.__class__ = FaultyReader
+        return reader

@@ -1,0 +1,69 @@
+"""Rows 16, 39 and 40: a slow sink, and batches that come late, often and in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psutil
+
+from tests.faults.oracles import source_rows
+from tests.faults.rig import Rig
+from tests.support.waiting import wait_until
+
+Make = Callable[..., Rig]
+MEGABYTE = 1 << 20
+
+
+def changelog_bytes(rig: Rig) -> int:
+    folder = rig.state / "changelog"
+    return sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".seg", ".spill"))
+
+
+def test_a_slow_sink_pauses_capture_within_its_bounds_and_nothing_is_lost(rig: Make) -> None:
+    limit = 200_000
+    r = rig(rows=10, maxChangelogBytes=limit)
+    r.start()
+    r.arrived(r.sentinel())
+    (r.directory / "slow").touch()
+    process = psutil.Process(r.pipe.process.pid)
+    begin, each = process.memory_info().rss, 400_000
+    r.write(limit=300)
+    sizes, tops = [], []
+    # Twenty transactions of 2,000 rows, about 50 times what the changelog may hold.
+    for number in range(20):
+        r.insert(2_000_000 + 10_000 * number, 2000, note=":" + "y" * 200)
+        sizes.append(changelog_bytes(r))
+        tops.append(process.memory_info().rss)
+    r.finish()
+    wait_until(lambda: changelog_bytes(r) > limit, what="a full changelog")
+    paused = changelog_bytes(r)
+    # A transaction that has begun is let in, so the bound is the limit and the largest group.
+    assert max(*sizes, paused) < limit + 20 * each
+    head = len(source_rows(r.database))
+    r.insert(3_000_000, 2000, note=":" + "z" * 200)
+    r.stays(lambda: changelog_bytes(r) == paused, 1.0)
+    assert len(source_rows(r.database)) == head + 2000, "the application is not held up"
+    assert max(tops) - begin < 100 * MEGABYTE
+    (r.directory / "slow").unlink()
+    r.settle()
+    assert changelog_bytes(r) <= paused
+
+
+def test_old_batches_that_arrive_after_newer_ones_change_nothing(rig: Make) -> None:
+    r = rig(rows=500, chunkRows=100, maxRowsPerTrigger=100, late=True)
+    r.start()
+    r.write(limit=300, keys=5)
+    r.finish()
+    r.settle()
+
+
+def test_batches_delivered_three_times_shuffled_and_by_twins_leave_the_same_state(rig: Make) -> None:
+    manners = {"times": 3, "shuffled": True, "twins": True}
+    r = rig(rows=500, chunkRows=100, maxRowsPerTrigger=100, numPartitions=4, manners=manners)
+    r.start()
+    r.write(limit=300, keys=5)
+    r.finish()
+    r.settle()
+    r.pipe.kill()
+    r.start()
+    r.settle()
