@@ -16,7 +16,8 @@ def _run(root: Path, place: Path, test: str, *, ci: str) -> subprocess.Completed
     (place / "pytest.ini").write_text("[pytest]\n")
     (place / "test_it.py").write_text(f"import pytest\n\n{test}\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(place)]
-    environment = {**os.environ, "CI": ci}
+    # The copy imports what the original imports.
+    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(root)}
     return subprocess.run(
         command, cwd=place, env=environment, capture_output=True, text=True, timeout=60, check=False
     )

@@ -7,11 +7,13 @@ import os
 import pty
 import sqlite3
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tailrace.app import capture_for
+from tailrace.spark.offsets import Cursor, Offset
 from tests.cli.command import COMMAND, MIRRORS, environment, make_shop, schema_of, tailrace
 
 
@@ -234,6 +236,36 @@ def test_drift_is_found_by_check_once_a_pipeline_relied_on_the_table(shop: Path)
     connection.execute("ALTER TABLE orders ADD COLUMN note TEXT")
     connection.close()
     assert tailrace(shop, "check").returncode == 0
-    (shop / ".tailrace" / "checkpoint" / "offsets").mkdir(parents=True)
+    offsets = shop / ".tailrace" / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    capture = capture_for(f"sqlite:{shop / 'shop.db'}")
+    offset = Offset(capture.head(), {"main.orders": Cursor("p", 1, 1, "g")})
+    capture.close()
+    # As Spark writes it: a version, its own metadata, the source's offset.
+    (offsets / "0").write_text("v1\n{}\n" + json.dumps(offset.to_json()))
     assert tailrace(shop, "check").returncode == 1
     assert tailrace(shop, "run").returncode == 3
+
+
+def test_status_tells_of_a_run_that_is_not_at_work_yet_and_forgets_one_that_was_killed(shop: Path) -> None:
+    code = (
+        "import pathlib, sys\nfrom tailrace.cli.run import noise_into\n"
+        "with noise_into(pathlib.Path('.tailrace/spark.log')):\n"
+        "  print('held', flush=True)\n  sys.stdin.read()"
+    )
+    assert "starting" not in tailrace(shop, "status").stdout
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=shop,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "held\n"
+        assert "starting" in tailrace(shop, "status").stdout
+        assert json.loads(tailrace(shop, "status", "--format", "json").stdout)["starting"] is True
+        run.kill()
+        run.wait()
+    assert "starting" not in tailrace(shop, "status").stdout

@@ -31,6 +31,12 @@ def code_blocks(text: str, language: str) -> list[Block]:
     ]
 
 
+def runnable(page: Path) -> list[Block]:
+    """The Python of a page that runs as it stands; what needs the reader's session begins by saying so."""
+    blocks = code_blocks(page.read_text(encoding="utf-8"), "python")
+    return [block for block in blocks if not block.body.startswith("# in a session `spark`")]
+
+
 def links(text: str) -> list[str]:
     """The targets of all links outside code."""
     return [match["target"] for match in _LINK.finditer(_CODE.sub("", _FENCE.sub("", text)))]

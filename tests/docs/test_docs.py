@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tailrace.config import keys, load_config
 from tailrace.model import errors
-from tests.docs.blocks import anchors, broken_links, code_blocks, links
+from tests.docs.blocks import Block, anchors, broken_links, code_blocks, links, runnable
+
+PAGES = sorted((Path(__file__).resolve().parents[2] / "docs").glob("*.md"))
 
 
 def _tracked(root: Path) -> list[Path]:
@@ -51,25 +58,49 @@ def test_every_configuration_shown_is_accepted(root: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.spark
-def test_the_code_of_the_readme_runs(root: Path, tmp_path: Path) -> None:
-    readme = root / "README.md"
-    if not readme.exists():
-        pytest.skip("unavailable: there is no README.md")
-    # One after the other in one process, as a reader would type them.
-    blocks = code_blocks(readme.read_text(encoding="utf-8"), "python")
-    script = tmp_path / "readme.py"
-    script.write_text("\n".join(f"# README.md, line {block.line}\n{block.body}" for block in blocks))
-    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
+def test_the_code_of_the_readme_runs_and_repeats_nothing(root: Path, tmp_path: Path) -> None:
+    (block,) = runnable(root / "README.md")
+    keys = re.compile(r'\|\{"id":(\d+)\}\|')
+    assert keys.findall(run(block, root, tmp_path)) == ["1", "2"]
+    assert keys.findall(run(block, root, tmp_path)) == ["3", "4"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("place", [f"{page.name}:{block.line}" for page in PAGES for block in runnable(page)])
+def test_the_code_of_a_page_runs(root: Path, tmp_path: Path, place: str) -> None:
+    page, _, line = place.partition(":")
+    (block,) = [block for block in runnable(root / "docs" / page) if block.line == int(line)]
+    with contextlib.closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.executescript("PRAGMA journal_mode=WAL; CREATE TABLE orders (id INTEGER PRIMARY KEY, city TEXT)")
+        shop.execute("INSERT INTO orders VALUES (7, 'Bergen')")
+        shop.commit()
+    write_deltalake(tmp_path / "lake" / "orders", pa.table({"id": [7], "city": ["Bergen"]}))
+    shown = run(block, root, tmp_path)
+    assert "orders" in shown or "Bergen" in shown
+
+
+def run(block: Block, root: Path, directory: Path) -> str:
+    """Run a block as it is printed; one that would go on for ever gets Ctrl-C after its first output."""
+    script = directory / "block.py"
+    script.write_text(block.body)
+    with subprocess.Popen(
+        [sys.executable, "-u", str(script)],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(root / "src")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline() if "signal.SIGINT" in block.body else ""
+        if first:
+            process.send_signal(signal.SIGINT)
+        try:
+            shown, errors = process.communicate(timeout=150)
+        finally:
+            process.kill()
+    assert process.returncode == 0, shown[-2000:] + errors[-4000:]
+    return first + shown
 
 
 def test_every_link_inside_the_documentation_leads_somewhere(root: Path) -> None:

@@ -10,6 +10,7 @@ from tailrace.app.judging import check
 from tailrace.app.operations import (
     forget_consumer,
     is_running,
+    is_starting,
     obstacles,
     refuse_while_running,
     request_snapshots,
@@ -30,6 +31,7 @@ __all__ = [
     "feed_sink_for",
     "forget_consumer",
     "is_running",
+    "is_starting",
     "obstacles",
     "open_spark",
     "opened",

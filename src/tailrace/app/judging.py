@@ -36,7 +36,9 @@ _MASTER = re.compile(r"local|local\[(\d+|\*)(,\s*\d+)?\]|local-cluster\[.*\]|yar
 
 def judge(config: Config, capture: Capture, refs: Sequence[TableRef]) -> list[Finding]:
     """What stands in the way. What a run sets up by itself is told, but is no error."""
-    findings = strangers(config, capture)
+    findings = _unwritables(config)
+    # Whose state it is can be asked only where there can be any.
+    findings += [] if findings else strangers(config, capture)
     if findings:
         return findings
     offset = known_offset(config)
@@ -54,11 +56,13 @@ def judge(config: Config, capture: Capture, refs: Sequence[TableRef]) -> list[Fi
         message = f"`{config.spark.master}` is not a master of Spark"
         remedy = "local[2], spark://host:7077, yarn or k8s://https://host:443 in [spark]"
         findings.append(Finding("error", "spark_master", message, remedy=remedy))
-    for what, directory in _directories(config):
-        if (fault := unwritable(directory, what)) is not None:
-            remedy = "choose another directory in the file, or give this user the right to write there"
-            findings.append(Finding("error", "unwritable", fault, remedy=remedy))
     return findings
+
+
+def _unwritables(config: Config) -> list[Finding]:
+    remedy = "choose another directory in the file, or give this user the right to write there"
+    faults = [unwritable(directory, what) for what, directory in _directories(config)]
+    return [Finding("error", "unwritable", fault, remedy=remedy) for fault in faults if fault is not None]
 
 
 def _directories(config: Config) -> Iterator[tuple[str, Path]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.app.backends import capture_for, opened
 from tailrace.app.judging import refuse, unwritable
-from tailrace.app.parts import captured_tables, checkpoint_of
+from tailrace.app.parts import captured_tables, checkpoint_of, spark_log_of
 from tailrace.capture.contract import Finding
 from tailrace.model.errors import ConfigError, StateOwned
 from tailrace.model.table import TableRef
@@ -128,6 +130,23 @@ def refuse_while_running(config: Config, *, patience: float = 0.0) -> None:
                 remedy="stop it first (SIGTERM or Ctrl-C finishes its batch)",
             )
         time.sleep(0.1)
+
+
+def is_starting(config: Config) -> bool:
+    """Whether a process is about to run this pipeline, or has just done: it holds its log of Spark."""
+    try:
+        log = os.open(spark_log_of(config), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(log)
+    return False
 
 
 def is_running(config: Config) -> bool:

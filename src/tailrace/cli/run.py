@@ -7,6 +7,7 @@ Ctrl-C leaves at once: the batch in hand comes again at the next start, and sink
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import signal
@@ -181,11 +182,15 @@ def noise_into(path: Path) -> Iterator[None]:
     logging.getLogger().addHandler(logging.FileHandler(path, delay=True))
     sys.stderr.flush()
     saved, log = os.dup(2), os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    # Until Spark's source owns the state, this is how `tailrace status` knows of a run. A descriptor of its
+    # own, which no child inherits: the lock ends with this process, however it ends.
+    held = os.open(path, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_SH)
     os.dup2(log, 2)
     try:
         yield
     finally:
         sys.stderr.flush()
         os.dup2(saved, 2)
-        os.close(saved)
-        os.close(log)
+        for descriptor in (saved, log, held):
+            os.close(descriptor)

@@ -26,16 +26,18 @@ def command(context: typer.Context, config: ConfigPath = None, answer: AnswerFor
     """
     from tailrace import app
 
-    found = app.status(load(context, config))
+    loaded = load(context, config)
+    found = app.status(loaded)
+    starting = found.running is None and app.is_starting(loaded)
     if answer is Format.json:
-        typer.echo(json.dumps(asdict(found), indent=2))
+        typer.echo(json.dumps({**asdict(found), "starting": starting}, indent=2))
     else:
-        _show(found)
+        _show(found, starting)
 
 
-def _show(found: Status) -> None:
+def _show(found: Status, starting: bool) -> None:
     console = answers()
-    facts = _facts(found)
+    facts = _facts(found, starting)
     for (name, _), line in zip(facts, columns(facts), strict=True):
         line.stylize("bold", 0, len(name))
         console.print(line)
@@ -48,9 +50,11 @@ def _show(found: Status) -> None:
             console.print(line)
 
 
-def _facts(found: Status) -> list[tuple[str, str]]:
+def _facts(found: Status, starting: bool) -> list[tuple[str, str]]:
     if found.running:
         state = f"running: {found.running}"
+    elif starting:
+        state = "starting, or about to end: Spark is not at work"
     else:
         state = f"not running; last: {found.owner}" if found.owner else "never ran"
     source = f"{found.source}, newest position {found.head}" if found.source else str(found.problem)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -170,7 +171,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 class Display:
-    """Draws pictures: over and over in place on a terminal, a line a second elsewhere."""
+    """Draws pictures: over and over in place on a terminal, elsewhere a line now and then."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -195,7 +196,7 @@ class Display:
         """Show a picture."""
         if self._live is not None:
             self._live.update(render(picture, self._spinner), refresh=True)
-        elif time.monotonic() - self._last >= 1:
+        elif time.monotonic() - self._last >= (1 if any(table.mirror for table in picture.tables) else 5):
             self._last = time.monotonic()
             self.console.print(Text(line(picture)), soft_wrap=True)
 
@@ -280,6 +281,7 @@ def _catch_up(config: Config, runner: Runner, show: Show, display: Display) -> N
 def judge(directory: Path, console: Console, show: Show) -> int:
     """Compare, tell, and give the exit code: 0 only if every mirror equals its table."""
     differences = compare.compare(directory / "shop.db", directory / "lake", shop.TABLES)
+    console.print()
     console.print(result(differences))
     changes = sum(show.recent.counts().values())
     equal = all(found.equal for found in differences)
@@ -296,10 +298,17 @@ def judge(directory: Path, console: Console, show: Show) -> int:
 
 
 def _look_around(directory: Path) -> str:
+    programs = Path(sys.executable).parent
+    if programs.is_relative_to(Path.cwd()):
+        programs = programs.relative_to(Path.cwd())
+    lake = f"{directory}/lake/orders"
+    # Not `to_pyarrow_table`: its threads may still run when the interpreter ends, and then abort it.
     return (
-        f"\nLook around:\n  tailrace status -c {directory}/tailrace.toml\n  python\n"
-        "  >>> from deltalake import DeltaTable\n"
-        f'  >>> DeltaTable("{directory}/lake/orders").to_pyarrow_table().slice(0, 5).to_pylist()'
+        f"\nLook around:\n  {programs}/tailrace status -c {shlex.quote(f'{directory}/tailrace.toml')}\n"
+        f"  {programs}/python\n"
+        "  >>> from deltalake import DeltaTable, QueryBuilder\n"
+        f'  >>> orders = QueryBuilder().register("orders", DeltaTable("{lake}"))\n'
+        '  >>> orders.execute("select * from orders limit 5").read_all()'
     )
 
 

@@ -11,7 +11,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.cli.screen import seconds
+from tailrace.cli.screen import counted, seconds
 from tailrace.demo.compare import Difference
 
 STYLES = {"insert": "green", "update": "yellow", "delete": "red"}
@@ -76,7 +76,7 @@ def line(picture: Picture) -> str:
 def _numbers(picture: Picture) -> str:
     if picture.lag_changes is None:
         return "  lag unknown yet"
-    text = f"  {picture.rate:,.0f} changes/s, lag {picture.lag_changes:,} changes"
+    text = f"  {picture.rate:,.0f} changes/s, lag {counted(picture.lag_changes, 'change')}"
     return f"{text} ({seconds(picture.lag_seconds)})" if picture.lag_changes and picture.lag_seconds else text
 
 

@@ -26,6 +26,7 @@ Three things are less simple than they look:
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -115,7 +116,7 @@ class _Builder:
     def _trigger(self, what: str, event: str, when: str | None, body: list[str]) -> tuple[str, str]:
         # SQLite's errors quote the name, so it tells who must alter the table what to do.
         table = self.shape.name
-        advice = f"to alter {table}: tailrace teardown --table {table}, ALTER, tailrace setup"
+        advice = f"to alter {table}: tailrace teardown --table {shlex.quote(table)}, ALTER, tailrace setup"
         name = f"{self.prefix}{what} ({advice})"
         condition = f" WHEN {when}" if when else ""
         statements = "".join(f"\n  {statement};" for statement in body)
