@@ -21,6 +21,9 @@ from tests.support.postgres import PASSWORD, Database, Server
 from tests.support.proxy import proxy_to
 from tests.support.waiting import wait_until
 
+# Servers are killed, frozen, promoted and replaced here.
+pytestmark = pytest.mark.long
+
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"
 SLOT = "tailrace_test"
 

@@ -142,19 +142,26 @@ class Assembler:
             self._streaming = self._streams.setdefault(xid, Spool(self._directory))
         elif kind == messages.STREAM_STOP:
             self._streaming = None
-        elif kind == messages.STREAM_COMMIT:
+        elif self._streaming is not None:
+            raise broken("the end of a streamed transaction inside of its own block")
+        else:
+            yield from self._streamed(kind, message)
+
+    def _streamed(self, kind: int, message: bytes) -> Iterator[Part]:
+        """The end of a streamed transaction, or of a part of it."""
+        if kind == messages.STREAM_COMMIT:
             commit = messages.parse_stream_commit(message)
             spool = self._streams.pop(commit.xid, None)
             if spool is None:
                 raise broken("the commit of a streamed transaction that never began")
             yield from self._deliver(spool, commit, _STREAM_SHIFT)
-        else:
-            xid, part = messages.parse_stream_abort(message)
-            # A transaction may be rolled back before anything of it was streamed.
-            if xid == part and (spool := self._streams.pop(xid, None)) is not None:
-                spool.close()
-            elif xid in self._streams:
-                self._streams[xid].aborted.add(part)
+            return
+        xid, part = messages.parse_stream_abort(message)
+        # A transaction may be rolled back before anything of it was streamed.
+        if xid == part and (aborted := self._streams.pop(xid, None)) is not None:
+            aborted.close()
+        elif xid in self._streams:
+            self._streams[xid].aborted.add(part)
 
     def _note(self, ends: npt.NDArray[Any], xids: Ints) -> None:
         """Transactions come in the order of their commits, or something is badly wrong."""
