@@ -20,9 +20,11 @@ demo: $(STAMP) ## Run the demonstration (DEMO_SECONDS=… to end it by itself)
 	@$(BIN)/python -m tailrace.demo
 
 test: $(STAMP) ## Run the tests, in random order
+	@scripts/test-servers
 	@$(BIN)/pytest -m "not long" $(TESTS)
 
 test-long: $(STAMP) ## Run the long tests: faults at random, soak, fuzz
+	@scripts/test-servers
 	@$(BIN)/pytest -m long $(TESTS)
 
 bench: $(STAMP) ## Run the benchmarks (BENCH="name --option" chooses)

@@ -142,8 +142,8 @@ def test_a_missing_configuration_is_refused_by_every_command(tmp_path: Path) -> 
 
 
 def test_a_database_that_this_version_cannot_capture_is_named(tmp_path: Path) -> None:
-    message = refused(tmp_path, "init", "postgresql://shop:hunter2@db/shop")
-    assert "PostgreSQL" in message
+    message = refused(tmp_path, "init", "mysql://shop:hunter2@db/shop")
+    assert "MySQL" in message
     assert "sqlite:" in message
     assert "hunter2" not in message
 

@@ -49,5 +49,18 @@ def test_a_wrong_option_is_named(given: dict[str, str], named: str) -> None:
         SourceOptions.parse({**REQUIRED, **given})
 
 
+def test_a_password_in_the_url_is_refused_and_not_shown() -> None:
+    for url in ("postgresql://me:c4n4ry@db/shop", "postgresql://db/shop?password=c4n4ry"):
+        with pytest.raises(ConfigError, match="password") as caught:
+            SourceOptions.parse({**REQUIRED, "url": url})
+        assert "c4n4ry" not in str(caught.value)
+    for url in (
+        "postgresql://me:${PASSWORD}@db/shop",
+        "postgresql://db/shop?password=${PASSWORD}",
+        "sqlite:a:b@c.db",
+    ):
+        assert SourceOptions.parse({**REQUIRED, "url": url}).url == url
+
+
 def test_every_option_is_described() -> None:
     assert all(text.endswith(".") for text in DESCRIPTIONS.values())

@@ -36,6 +36,16 @@ def capture_for(
         from tailrace.capture.sqlite import SqliteCapture, SqliteConfig
 
         return SqliteCapture(SqliteConfig.from_url(url, {"types": dict(types)} if types else None))
+    if scheme in ("postgres", "postgresql"):
+        try:
+            import psycopg  # noqa: F401
+        except ImportError:
+            raise ConfigError(
+                "a PostgreSQL source needs the driver psycopg", remedy="pip install 'tailrace[postgres]'"
+            ) from None
+        from tailrace.capture.postgres import PostgresCapture, PostgresConfig
+
+        return PostgresCapture(PostgresConfig.from_url(url, {"types": dict(types)} if types else None))
     raise unknown_scheme(scheme)
 
 

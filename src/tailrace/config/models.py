@@ -41,10 +41,13 @@ _SECRET_SETTING = re.compile(r"secret|password|token|access[.]?key|credential", 
 class Source(Section):
     """What is captured, and how."""
 
-    type: Literal["sqlite"] = Field(
-        default="sqlite", description="The kind of database; the URL's scheme says it too."
+    type: Literal["sqlite", "postgres"] | None = Field(
+        default=None, description="The kind of database. Default: what the URL's scheme says."
     )
-    url: Url = Field(description="The database: `sqlite:shop.db`, the path relative to the file's directory.")
+    url: Url = Field(
+        description="The database: `sqlite:shop.db`, the path relative to the file's directory, or"
+        " `postgresql://user@host/database`."
+    )
     tables: tuple[str, ...] = Field(
         default=(),
         description="The tables that capture watches, `*` for all of them. Default: those that `[[table]]`"
@@ -70,9 +73,12 @@ class Source(Section):
         if (scheme := scheme_of(value)) not in SCHEMES:
             unknown = unknown_scheme(scheme)
             raise Wrong(unknown.message, unknown.remedy)
+        kind = "postgres" if scheme == "postgresql" else scheme
         wanted = info.data.get("type")
-        if wanted and scheme != wanted:
+        if wanted and kind != wanted:
             raise ValueError(f"is not the URL of a {wanted} source")
+        if kind != "sqlite":
+            return value
         if rest.startswith("//") and not rest.startswith("///"):
             raise ValueError("must name a file and no host: `sqlite:shop.db` or `sqlite:/var/shop.db`")
         path = rest.removeprefix("//")

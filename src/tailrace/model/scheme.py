@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from tailrace.model.errors import ConfigError
 
-SCHEMES = ("sqlite",)
+SCHEMES = ("sqlite", "postgresql", "postgres")
 _LATER = {
-    "postgres": "PostgreSQL",
-    "postgresql": "PostgreSQL",
     "mysql": "MySQL",
     "mariadb": "MariaDB",
     "sqlserver": "SQL Server",
@@ -22,7 +20,8 @@ def scheme_of(url: str) -> str:
 
 def unknown_scheme(scheme: str) -> ConfigError:
     """The error for a URL that no capture takes."""
-    remedy = f"known sources: {', '.join(f'{name}:' for name in SCHEMES)} (as in sqlite:shop.db)"
+    known = ", ".join(f"{name}:" for name in SCHEMES)
+    remedy = f"known sources: {known} (as in sqlite:shop.db, postgresql://host/shop)"
     if scheme in _LATER:
         return ConfigError(f"this version of Tailrace has no {_LATER[scheme]} capture", remedy=remedy)
     if not scheme:

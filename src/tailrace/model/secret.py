@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 MASK = "***"
+_REFERENCE = re.compile(r"\$\{[^}]*\}")
 _SECRET_PARAMETERS = frozenset(
     {"password", "passwd", "pwd", "token", "secret", "sslpassword", "apikey", "api_key"}
 )
@@ -64,3 +66,17 @@ def mask_url(url: str) -> str:
         masked = [(name, MASK if name.lower() in _SECRET_PARAMETERS else value) for name, value in query]
         shown = urlencode(masked, safe="*/:", quote_via=quote)
     return urlunsplit((parts.scheme, netloc, parts.path, shown, parts.fragment))
+
+
+def holds_secret(url: str) -> bool:
+    """Whether a URL has a password or secret parameter written out, and not as a reference like `${NAME}`."""
+    bare = _REFERENCE.sub("", url)
+    try:
+        parts = urlsplit(bare)
+        query = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        return True
+    userinfo = parts.netloc.rpartition("@")[0]
+    return bool(userinfo.partition(":")[2]) or any(
+        value and name.lower() in _SECRET_PARAMETERS for name, value in query
+    )

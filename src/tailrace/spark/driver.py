@@ -42,6 +42,7 @@ from tailrace.spark.snapshots import Snapshots
 LONG_POLL = 0.5
 PATIENCE = 60.0
 LOOK_FOR_REQUESTS = 1.0
+VISIBLE_TIMEOUT = 60.0
 DEFAULT_PARTITIONS = 2
 GAPS = (LogLost, SchemaDrift, SetupMissing)
 logger = logging.getLogger("tailrace.spark")
@@ -147,6 +148,10 @@ class StreamDriver:
             filler.catch_up(end.position)
         windows = changelog.plan(start.position.version, end.position.version)
         chunks = self._snapshots.reads(start, end)
+        if chunks:
+            # The barrier. Only this process knows what was delivered; visibility never shrinks, so what holds
+            # here holds for the executors that read later.
+            self._capture.wait_visible(end.position, VISIBLE_TIMEOUT)
         tables = tuple(self._refs)
         progress = {"start": start.to_json(), "end": end.to_json()}
         if single and windows:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from tailrace.model.errors import ConfigError
+from tailrace.model.secret import holds_secret
 
 View = Literal["envelope", "table", "net", "packed"]
 
@@ -78,6 +79,11 @@ class SourceOptions:
                     f"unknown option `{name}`{hint}", remedy=f"options: {', '.join(DESCRIPTIONS)}"
                 )
             given[known[name.lower()]] = str(value)
+        if holds_secret(given.get("url", "")):
+            raise ConfigError(
+                "option `url` has a password in it, which would travel in Spark's plans",
+                remedy="write ${NAME} in its place, which every process takes from its environment",
+            )
         for required in ("url", "tables"):
             if not given.get(required, "").strip():
                 raise ConfigError(f"option `{required}` is missing", remedy=DESCRIPTIONS[required])

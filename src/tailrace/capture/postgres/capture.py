@@ -1,0 +1,254 @@
+"""`PostgresCapture`: the contract, put together from this folder's parts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag
+from tailrace.capture.postgres import catalog, provision, publication, slots, snapshot, visible
+from tailrace.capture.postgres import names as table_names
+from tailrace.capture.postgres.client import Connection, session
+from tailrace.capture.postgres.config import PostgresConfig
+from tailrace.capture.postgres.messages import lsn_text
+from tailrace.capture.postgres.stream import IDENTITY_REMEDY, Stream, head, identity
+from tailrace.capture.postgres.visible import Recent
+from tailrace.model.change import ChangeBatch, Part
+from tailrace.model.errors import IdentityMismatch, LogLost, SetupMissing, Transient, UsageError
+from tailrace.model.position import Position
+from tailrace.model.table import TableRef, TableSchema
+
+_POLL = 0.01
+
+
+class PostgresCapture(Capture):
+    """Changes of a PostgreSQL database, by logical replication."""
+
+    kind = "postgres"
+    capabilities = Capabilities(
+        before_images=True,
+        transactions=True,
+        truncate=True,
+        schema_events=True,
+        snapshot=True,
+        resumable_snapshot=True,
+        interleaved_snapshot=True,
+        lag=True,
+        standby=False,
+    )
+
+    def __init__(self, config: PostgresConfig) -> None:
+        self._config = config
+        self._recent = Recent()
+        self._closed = threading.Event()
+        self._guard = threading.Lock()
+        self._stream: Stream | None = None
+        self._source: str | None = None
+        self._named: str | None = None
+
+    def identity(self) -> str:
+        with session(self._config) as connection:
+            return identity(connection, self._config)
+
+    def tables(self) -> list[TableRef]:
+        with session(self._config) as connection:
+            return table_names.tables(connection)
+
+    def resolve(self, names: Sequence[str]) -> list[TableRef]:
+        with session(self._config) as connection:
+            return table_names.resolve(connection, names)
+
+    def describe(self, ref: TableRef) -> TableSchema:
+        with session(self._config) as connection:
+            found = publication.read(connection, self._config.publication)
+            member = found.members.get(ref) if found is not None else None
+            generation = member.generation if member is not None else ""
+            return catalog.describe(connection, ref, self._config.types, generation)
+
+    def generations(self) -> dict[TableRef, tuple[str, int]]:
+        with session(self._config) as connection:
+            found = self._publication(connection)
+            return {
+                ref: (member.generation, member.began)
+                for ref, member in found.members.items()
+                if member.began is not None
+            }
+
+    def coverage(self, tables: Sequence[TableRef]) -> list[Finding]:
+        return provision.coverage(self._config, tables)
+
+    def setup(self, tables: Sequence[TableRef]) -> list[str]:
+        return provision.setup(self._config, tables)
+
+    def teardown(self, tables: Sequence[TableRef] | None = None) -> list[str]:
+        return provision.teardown(self._config, tables)
+
+    def register(self, consumer: str, at: Position | None = None) -> Position:
+        self._named = consumer
+        name = slots.slot_name(self._config, consumer)
+        with session(self._config) as connection:
+            self._publication(connection)
+            source = identity(connection, self._config)
+            found = slots.find(connection, name)
+            if found is not None:
+                return Position(source, slots.checked(found, connection).confirmed or 0)
+            made = slots.create(connection, name)
+            if at is not None and (made.confirmed or 0) > at.version:
+                slots.drop(connection, name)
+                raise LogLost(
+                    f"no slot keeps the log after {lsn_text(at.version)} for {consumer}",
+                    remedy="start at the newest position instead, with a snapshot",
+                )
+            return Position(source, made.confirmed or 0)
+
+    def forget(self, consumer: str) -> None:
+        with session(self._config) as connection:
+            slots.drop(connection, slots.slot_name(self._config, consumer))
+
+    def consumers(self) -> list[Consumer]:
+        with session(self._config) as connection:
+            return [
+                Consumer(self._consumer(slot.name), slot.confirmed or 0)
+                for slot in slots.ours(connection, self._config)
+            ]
+
+    def head(self) -> Position:
+        stream = self._stream
+        if stream is not None and (known := stream.head()) is not None:
+            return known
+        with session(self._config) as connection:
+            return Position(identity(connection, self._config), head(connection))
+
+    def live(
+        self,
+        start: Position,
+        tables: Sequence[TableRef],
+        *,
+        consumer: str,
+        wait: float = 0.5,
+        accept: Mapping[TableRef, str] | None = None,
+    ) -> Iterator[Part | None]:
+        with self._guard:
+            if self._closed.is_set():
+                return
+            if self._stream is not None:
+                raise UsageError("live is running already on this capture")
+            self._named = consumer
+            stream = self._stream = Stream(
+                self._config,
+                self._recent,
+                self._closed,
+                start=start,
+                tables=tables,
+                consumer=consumer,
+                accept=accept or {},
+            )
+        try:
+            yield from stream.run(wait)
+        finally:
+            with self._guard:
+                self._stream = None
+
+    def acknowledge(self, position: Position, *, consumer: str) -> Position:
+        stream = self._stream
+        if stream is not None:
+            if position.source != stream.source:
+                raise self._other()
+            return position.at(stream.acknowledge(position.version))
+        self._expect(position)
+        with session(self._config) as connection:
+            found = slots.find(connection, slots.slot_name(self._config, consumer))
+            if found is None:
+                raise slots.missing(slots.slot_name(self._config, consumer))
+            confirmed = slots.checked(found, connection).confirmed or 0
+            # No stream remembers here which transactions were delivered: all that run now must end first.
+            if confirmed < position.version and visible.settled(connection):
+                confirmed = slots.advance(connection, found, position.version)
+        return position.at(min(confirmed, position.version))
+
+    def wait_visible(self, position: Position, timeout: float) -> None:
+        """Return when a read begun now, by whichever process, sees every transaction up to `position`.
+
+        The capture that streams is the one to ask (`visible.py`). One that knows no consumer, as on an
+        executor, waits for the log alone: its driver has waited for the rest.
+        """
+        deadline = time.monotonic() + timeout
+        consumer = self._named
+        with session(self._config) as connection:
+            while head(connection) < position.version and time.monotonic() < deadline:
+                time.sleep(_POLL)
+            if head(connection) >= position.version and (
+                consumer is None
+                or visible.wait(
+                    connection,
+                    self._recent,
+                    position.version,
+                    streaming=self._streaming,
+                    peek=lambda asked: slots.peek(
+                        asked, self._config, slots.slot_name(self._config, consumer), position.version
+                    ),
+                    timeout=deadline - time.monotonic(),
+                )
+            ):
+                return
+        raise Transient(
+            f"what was committed up to {lsn_text(position.version)} was not visible within {timeout:g} "
+            "seconds (does the server wait for a synchronous standby?)"
+        )
+
+    def plan(self, table: TableRef, *, rows_per_chunk: int) -> list[Chunk]:
+        return snapshot.plan(self._config, table, rows_per_chunk)
+
+    def snapshot(
+        self,
+        table: TableSchema,
+        chunk: Chunk,
+        *,
+        position: int,
+        seq: int,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[ChangeBatch]:
+        return snapshot.read(self._config, table, chunk, position=position, seq=seq, columns=columns)
+
+    def lag(self, position: Position) -> Lag:
+        self._expect(position)
+        with session(self._config) as connection:
+            behind = max(0, head(connection) - position.version)
+        since = self._recent.delivered_since(position.version)
+        if behind == 0:
+            return Lag(bytes=0, seconds=0.0)
+        return Lag(bytes=behind, seconds=None if since is None else max(0.0, time.time() - since))
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _publication(self, connection: Connection) -> publication.Publication:
+        found = publication.read(connection, self._config.publication)
+        if found is None:
+            raise SetupMissing(
+                f"there is no publication {self._config.publication} in {self._config.name}",
+                remedy="tailrace setup",
+            )
+        return found
+
+    def _consumer(self, slot: str) -> str:
+        if slot == self._config.slot:
+            return self._named or slot
+        return slots.consumer_of(slot) or slot
+
+    def _streaming(self) -> bool:
+        stream = self._stream
+        return stream is not None and stream.reading
+
+    def _expect(self, position: Position) -> None:
+        if self._source is None:
+            self._source = self.identity()
+        if position.source != self._source:
+            raise self._other()
+
+    def _other(self) -> IdentityMismatch:
+        return IdentityMismatch(
+            f"{self._config.name} is not the server and timeline this position belongs to",
+            remedy=IDENTITY_REMEDY,
+        )

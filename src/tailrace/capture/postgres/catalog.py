@@ -1,0 +1,208 @@
+"""What PostgreSQL's catalog says about one table, as plain values.
+
+`relation` reads a `Relation`: everything that images, chunks and coverage depend on. `describe` makes the
+`TableSchema` of it. Which tables there are, and what a name means, is in `names.py`; what the role may read,
+in `privileges.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from tailrace.capture.postgres.client import Connection
+from tailrace.capture.postgres.types import column_type
+from tailrace.model.errors import SchemaDrift
+from tailrace.model.table import Column, ColumnType, TableRef, TableSchema, quote
+
+IdentityKind = Literal["default", "full", "index", "nothing"]
+_IDENTITIES: dict[str, IdentityKind] = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A column as the catalog has it; `type_name` casts to it in SQL."""
+
+    number: int
+    name: str
+    oid: int
+    typmod: int
+    type_name: str
+    nullable: bool
+    generated: bool
+
+
+@dataclass(frozen=True)
+class Index:
+    """A unique index that tells rows apart: whole, valid, over plain columns that are never NULL."""
+
+    name: str
+    columns: tuple[str, ...]
+    primary: bool
+    immediate: bool
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The replica identity: which columns the log has of a row that is updated or deleted.
+
+    No columns means that the log cannot tell rows apart, and that PostgreSQL refuses UPDATE and DELETE of the
+    table once it is published. A full identity has every column.
+    """
+
+    kind: IdentityKind
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table as it is now."""
+
+    oid: int
+    ref: TableRef
+    partitioned: bool
+    attributes: tuple[Attribute, ...]
+    indexes: tuple[Index, ...]
+    identity: Identity
+    domains: Mapping[int, tuple[int, int]]
+
+    @property
+    def sql(self) -> str:
+        """The table in a FROM: without the tables that inherit from it, whose changes are their own."""
+        name = f"{quote(self.ref.schema)}.{quote(self.ref.name)}"
+        return name if self.partitioned else f"ONLY {name}"
+
+    @property
+    def images(self) -> tuple[Attribute, ...]:
+        """The columns of a row image. Generated ones are not in the log, so nowhere."""
+        return tuple(attribute for attribute in self.attributes if not attribute.generated)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The primary key in key order; none where a part of it is not in the images."""
+        names = {attribute.name for attribute in self.images}
+        primary = next((index.columns for index in self.indexes if index.primary), ())
+        return primary if names.issuperset(primary) else ()
+
+    @property
+    def ordering(self) -> tuple[Attribute, ...]:
+        """The columns that cut the table into ranges: the primary key, else a unique index, else none."""
+        if not self.indexes:
+            return ()
+        by_name = {attribute.name: attribute for attribute in self.attributes}
+        return tuple(by_name[name] for name in self.indexes[0].columns)
+
+
+_CLASS = """
+SELECT c.oid::int8, c.relkind = 'p', c.relreplident::text
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
+"""
+_ATTRIBUTES = """
+SELECT attnum, attname, atttypid::int8, atttypmod, pg_catalog.format_type(atttypid, atttypmod),
+       NOT attnotnull, attgenerated <> ''
+FROM pg_catalog.pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
+"""
+_INDEXES = """
+SELECT c.relname, i.indisprimary, i.indimmediate, i.indisreplident,
+       array_agg(a.attname::text ORDER BY k.place)
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
+LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND a.attnotnull
+WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND k.place <= i.indnkeyatts
+GROUP BY c.relname, i.indisprimary, i.indimmediate, i.indisreplident
+HAVING bool_and(a.attname IS NOT NULL)
+ORDER BY i.indisprimary DESC, count(*), c.relname
+"""
+
+
+def domains(connection: Connection) -> dict[int, tuple[int, int]]:
+    """Every domain's base type and modifier, for `types.column_type`."""
+    rows = connection.execute(
+        "SELECT oid::int8, typbasetype::int8, typtypmod FROM pg_catalog.pg_type WHERE typtype = 'd'"
+    ).fetchall()
+    return {oid: (base, typmod) for oid, base, typmod in rows}
+
+
+def relation(connection: Connection, ref: TableRef) -> Relation | None:
+    """The table as it is now, or None where there is no such table."""
+    row = connection.execute(_CLASS, (ref.schema, ref.name)).fetchone()
+    if row is None:
+        return None
+    oid, partitioned, identity = row
+    attributes = tuple(Attribute(*found) for found in connection.execute(_ATTRIBUTES, (oid,)).fetchall())
+    rows = connection.execute(_INDEXES, (oid,)).fetchall()
+    indexes = tuple(
+        Index(name, tuple(columns), primary, immediate) for name, primary, immediate, _, columns in rows
+    )
+    chosen = next((tuple(columns) for _, _, _, replica, columns in rows if replica), ())
+    return Relation(
+        oid,
+        ref,
+        partitioned,
+        attributes,
+        indexes,
+        _identity(_IDENTITIES[identity], attributes, indexes, chosen),
+        domains(connection),
+    )
+
+
+def _identity(
+    kind: IdentityKind,
+    attributes: tuple[Attribute, ...],
+    indexes: tuple[Index, ...],
+    chosen: tuple[str, ...],
+) -> Identity:
+    if kind == "full":
+        return Identity(kind, tuple(a.name for a in attributes if not a.generated))
+    if kind == "index":
+        return Identity(kind, chosen)
+    if kind == "default":
+        # A key that is checked at commit only cannot identify rows for the log.
+        return Identity(kind, next((i.columns for i in indexes if i.primary and i.immediate), ()))
+    return Identity(kind, ())
+
+
+def existing(connection: Connection, ref: TableRef) -> Relation:
+    """The table as it is now; SchemaDrift where it is gone."""
+    found = relation(connection, ref)
+    if found is None:
+        raise SchemaDrift(f"table {ref} is gone: it was dropped or renamed", remedy="tailrace setup")
+    return found
+
+
+def schema_of(
+    found: Relation, types: Mapping[str, str] = MappingProxyType({}), generation: str = ""
+) -> TableSchema:
+    """The table's schema, as the contract describes tables; `types` overrides those of columns."""
+    return TableSchema(
+        found.ref,
+        tuple(Column(a.name, _type(found, a, types), a.type_name, a.nullable) for a in found.images),
+        found.key,
+        generation=generation,
+    )
+
+
+def _type(found: Relation, attribute: Attribute, types: Mapping[str, str]) -> ColumnType:
+    place = f"{found.ref.name}.{attribute.name}"
+    override = types.get(f"{found.ref.schema}.{place}") or types.get(place)
+    return ColumnType(override) if override else column_type(attribute.oid, attribute.typmod, found.domains)
+
+
+def describe(
+    connection: Connection,
+    ref: TableRef,
+    types: Mapping[str, str] = MappingProxyType({}),
+    generation: str = "",
+) -> TableSchema:
+    """Columns, types and key of a table, now."""
+    return schema_of(existing(connection, ref), types, generation)
+
+
+def row_estimate(connection: Connection, found: Relation) -> int:
+    """About how many rows the planner thinks the table has now; works for tables never analysed too."""
+    (plan,) = connection.execute(f"EXPLAIN (FORMAT JSON) SELECT 1 FROM {found.sql}").fetchone() or ([],)
+    return int(plan[0]["Plan"]["Plan Rows"])

@@ -1,0 +1,106 @@
+"""Connections to the server, and its errors in Tailrace's words.
+
+`connect` opens one; `session` is a short-lived one for a question or two. Everything that talks to the server
+does so inside `translated`, so that no error of the driver leaves this folder: a fault that passes is
+Transient, anything else says what to do. libpq's messages name hosts and roles, never a password; the
+password is looked for all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from tailrace.capture.postgres.config import PostgresConfig
+from tailrace.model.errors import ConfigError, NeedsOperator, TailraceError, Transient
+from tailrace.model.secret import MASK
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+# Text, because a refused connection has no SQLSTATE. A server in another language makes these Transient.
+_REFUSED = (
+    ("password authentication failed", "correct the user and password of the URL"),
+    ("no password supplied", "give the password in the URL, in PGPASSWORD or in the password file"),
+    ("no pg_hba.conf entry", "allow this user and address in pg_hba.conf, then SELECT pg_reload_conf()"),
+    ("certificate verify failed", "give the server's authority by sslrootcert=… in the URL"),
+    ("does not match host name", "connect by a name of the server's certificate"),
+    ("root certificate file", "give the server's authority by sslrootcert=… in the URL"),
+    ("server does not support SSL", "configure TLS on the server, or say sslmode=disable in the URL"),
+    ("could not load system root", "give the server's authority by sslrootcert=… in the URL"),
+    ("definition of service", "correct the service's name, or its file"),
+    ("must be superuser or replication role", "ALTER ROLE … REPLICATION"),
+    ("permission denied to start WAL sender", "ALTER ROLE … REPLICATION"),
+)
+_PASSING = ("08", "53", "57", "40", "58")
+
+
+def connect(config: PostgresConfig, *, replication: bool = False) -> Connection:
+    """A connection in autocommit mode, its session canonical (see `types.CANONICAL`)."""
+    extra: dict[str, Any] = {"replication": "database"} if replication else {}
+    with translated(config):
+        return psycopg.connect(config.dsn.reveal(), autocommit=True, **extra)
+
+
+@contextmanager
+def session(config: PostgresConfig) -> Iterator[Connection]:
+    """A connection for as long as the block runs."""
+    connection = connect(config)
+    try:
+        with translated(config):
+            yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def translated(config: PostgresConfig) -> Iterator[None]:
+    """The driver's errors become Tailrace's."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(config, error) from None
+
+
+def translate(config: PostgresConfig, error: psycopg.Error) -> TailraceError:
+    """What a driver's error means."""
+    state = error.sqlstate
+    told = clean(config, error.diag.message_primary or str(error))
+    if state is None:
+        return refusal(config, told)
+    if state.startswith(_PASSING):
+        return Transient(f"{config.name}: {told}")
+    if state.startswith("28"):
+        return ConfigError(f"{config.name}: {told}", remedy="correct the user and password of the URL")
+    if state == "3D000":
+        return ConfigError(f"{config.name}: {told}", remedy="correct the database in the URL")
+    if state == "42501":
+        return NeedsOperator(f"{config.name}: {told}", remedy=_grant(told))
+    return NeedsOperator(f"{config.name}: {told} (SQLSTATE {state})")
+
+
+def refusal(config: PostgresConfig, told: str) -> TailraceError:
+    """What a lost or refused connection means, by libpq's words."""
+    for words, remedy in _REFUSED:
+        if words in told:
+            return ConfigError(f"{config.name}: {told}", remedy=remedy)
+    if 'database "' in told and "does not exist" in told:
+        return ConfigError(f"{config.name}: {told}", remedy="correct the database in the URL")
+    if 'role "' in told and "does not exist" in told:
+        return ConfigError(f"{config.name}: {told}", remedy="correct the user in the URL")
+    return Transient(f"{config.name}: {told}")
+
+
+def _grant(told: str) -> str:
+    table = told.rpartition("table ")[2] if "table " in told else "…"
+    return f"GRANT SELECT ON {table} TO the user of the URL (an owner of the table may)"
+
+
+def clean(config: PostgresConfig, text: str) -> str:
+    """The message on one line, without a password."""
+    secret = conninfo_to_dict(config.dsn.reveal()).get("password")
+    line = " ".join(text.split())
+    return line.replace(str(secret), MASK) if secret else line

@@ -1,0 +1,151 @@
+"""The replication connection: messages in, status out.
+
+libpq's connection is not for two threads at once, so every use holds a lock, and none waits while it holds
+it. The stream's thread receives; the sentinel's thread sends the status, which keeps the server patient while
+the consumer is slow: a walsender that cannot write still reads answers.
+"""
+
+from __future__ import annotations
+
+import select
+import struct
+import threading
+import time
+
+import psycopg
+from psycopg import pq, sql
+
+from tailrace.capture.postgres.client import clean, connect, refusal, translated
+from tailrace.capture.postgres.config import PostgresConfig
+from tailrace.capture.postgres.messages import lsn_text
+from tailrace.model.errors import LogLost, NeedsOperator, SetupMissing, TailraceError, Transient
+
+_EPOCH = 946_684_800
+_STATUS = struct.Struct(">cqqqqB")
+# A pause lets messages gather, so that one read takes many of them.
+_PAUSE = 0.002
+_GATHER = 0.02
+_HANDOVER = 1.0
+_IN_USE = "55006"
+
+
+class Link:
+    """A slot that is being read, from `begin` on or from its confirmed position, whichever is later."""
+
+    def __init__(self, config: PostgresConfig, slot: str, *, begin: int, streaming: bool) -> None:
+        self._config = config
+        self._lock = threading.Lock()
+        self._connection = connect(config, replication=True)
+        self._pgconn = self._connection.pgconn
+        self.heard = time.monotonic()
+        try:
+            with translated(config):
+                self._start(slot, begin, streaming)
+                self._pgconn.nonblocking = 1
+        except BaseException:
+            self._connection.close()
+            raise
+        self._poll = select.poll()
+        self._poll.register(self._pgconn.socket, select.POLLIN)
+
+    def _start(self, slot: str, begin: int, streaming: bool) -> None:
+        names = sql.Literal(sql.Identifier(self._config.publication).as_string(self._connection))
+        options = [("proto_version", sql.Literal("2" if streaming else "1")), ("publication_names", names)]
+        if streaming:
+            options.append(("streaming", sql.Literal("on")))
+        chosen = sql.SQL(", ").join(sql.SQL(name + " {}").format(value) for name, value in options)
+        command = sql.SQL("START_REPLICATION SLOT {} LOGICAL " + lsn_text(begin) + " ({})").format(
+            sql.Identifier(slot), chosen
+        )
+        result = self._pgconn.exec_(command.as_bytes(self._connection))
+        until = time.monotonic() + _HANDOVER
+        while _state(result) == _IN_USE and time.monotonic() < until:
+            # The walsender of a connection that was just closed lets go of the slot a moment later.
+            time.sleep(_PAUSE * 10)
+            result = self._pgconn.exec_(command.as_bytes(self._connection))
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise self._failure(result)
+
+    def receive(self, limit: int, wait: float) -> list[memoryview]:
+        """Messages that are there, up to about `limit` bytes; none if none came within `wait` seconds."""
+        with translated(self._config):
+            found, size = self._drain(limit)
+            if not found:
+                self._poll.poll(max(0, int(wait * 1000)))
+                found, size = self._drain(limit)
+            if not found:
+                return []
+            until = time.monotonic() + _GATHER
+            while size < limit and time.monotonic() < until:
+                time.sleep(_PAUSE)
+                more, added = self._drain(limit - size)
+                if not more:
+                    break
+                found += more
+                size += added
+            self.heard = time.monotonic()
+            return found
+
+    def _drain(self, limit: int) -> tuple[list[memoryview], int]:
+        found: list[memoryview] = []
+        size = 0
+        with self._lock:
+            get, append = self._pgconn.get_copy_data, found.append
+            empty = False
+            while size < limit:
+                length, message = get(1)
+                if length > 0:
+                    append(message)
+                    size += length
+                    empty = False
+                elif length == 0:
+                    if empty:
+                        break
+                    self._pgconn.consume_input()
+                    empty = True
+                else:
+                    if found:
+                        break
+                    raise self._ended()
+        return found, size
+
+    def _ended(self) -> TailraceError:
+        result = self._pgconn.get_result()
+        if result is None or result.status != pq.ExecStatus.FATAL_ERROR:
+            return Transient(f"{self._config.name}: the server ended the replication")
+        return self._failure(result)
+
+    def _failure(self, result: pq.abc.PGresult) -> TailraceError:
+        state = _state(result)
+        raw = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
+        told = clean(self._config, raw.decode(errors="replace"))
+        message = f"{self._config.name}: {told}"
+        if state == "42704" and "publication" in told:
+            return SetupMissing(message, remedy="tailrace setup, then tailrace snapshot")
+        if state == "42704":
+            return LogLost(message, remedy="tailrace snapshot")
+        if state == _IN_USE or state.startswith(("57", "53", "08", "58")):
+            return Transient(message)
+        if state == "55000":
+            # Invalidated, or past its log: the next start looks at the slot and says which.
+            return Transient(message)
+        return NeedsOperator(f"{message} (SQLSTATE {state})") if state else refusal(self._config, told)
+
+    def status(self, flush: int, *, reply: bool = False) -> None:
+        """Tell the server what is durable; with `reply` it is asked for a sign of life."""
+        now = int((time.time() - _EPOCH) * 1_000_000)
+        body = _STATUS.pack(b"r", flush, flush, flush, now, int(reply))
+        with translated(self._config), self._lock:
+            if self._pgconn.status != pq.ConnStatus.OK:
+                raise psycopg.OperationalError("the connection is lost")
+            self._pgconn.put_copy_data(body)
+            self._pgconn.flush()
+
+    def close(self) -> None:
+        """Let go of the slot."""
+        with self._lock:
+            self._connection.close()
+
+
+def _state(result: pq.abc.PGresult) -> str:
+    return (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()

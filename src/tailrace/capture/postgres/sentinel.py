@@ -1,0 +1,176 @@
+"""The thread beside a stream: it answers the server while the consumer is slow, and watches slot and tables.
+
+It sends the status at an interval well below the server's patience, with what is acknowledged and visible to
+everyone (`visible.py`) as the flushed position. Once in a while it looks whether the publication still has
+the watched tables as they were, and whether the slot is at risk. What it finds is raised by the stream.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from tailrace.capture.postgres import publication, slots
+from tailrace.capture.postgres.client import Connection, connect, translated
+from tailrace.capture.postgres.config import PostgresConfig
+from tailrace.capture.postgres.link import Link
+from tailrace.capture.postgres.publication import Member
+from tailrace.capture.postgres.visible import SNAPSHOT, Recent
+from tailrace.model.errors import NeedsOperator, SchemaDrift, SetupMissing, TailraceError, Transient
+from tailrace.model.table import TableRef
+
+_log = logging.getLogger(__name__)
+_TICK = 0.1
+Answer = TypeVar("Answer")
+
+
+def changed(
+    found: publication.Publication | None, members: Mapping[TableRef, Member]
+) -> NeedsOperator | None:
+    """What happened to the publication of the watched tables, if something did."""
+    if found is None:
+        return SetupMissing("the publication was dropped", remedy="tailrace setup, then tailrace snapshot")
+    for ref, member in members.items():
+        now = found.members.get(ref)
+        if now is None:
+            return SetupMissing(
+                f"table {ref} is no longer published (it was dropped, renamed or taken out)",
+                remedy="tailrace setup, then tailrace snapshot",
+            )
+        if now.generation != member.generation:
+            return SchemaDrift(
+                f"table {ref} was set up anew (generation {now.generation}) while it was read",
+                remedy="tailrace snapshot",
+            )
+    if not (found.all_operations and found.via_root):
+        return SetupMissing("the publication no longer publishes every operation", remedy="tailrace setup")
+    return None
+
+
+class Sentinel:
+    """One stream's. `acknowledged` may be set from any thread; `failure` is what the stream must raise."""
+
+    def __init__(
+        self,
+        config: PostgresConfig,
+        link: Link,
+        recent: Recent,
+        *,
+        slot: str,
+        members: Mapping[TableRef, Member],
+        confirmed: int,
+        interval: float,
+    ) -> None:
+        self._config, self._link, self._recent = config, link, recent
+        self._slot, self._members = slot, members
+        self._interval = interval
+        self._acknowledged = self.flushed = confirmed
+        self._wake = threading.Event()
+        self._closing = False
+        self._asking = threading.Lock()
+        self._warned = False
+        self._connection: Connection | None = None
+        self._sent = self._watched = time.monotonic()
+        self.failure: TailraceError | None = None
+        self.slot: slots.Slot | None = None
+        self._thread = threading.Thread(target=self._run, name="tailrace-sentinel", daemon=True)
+        self._thread.start()
+
+    def acknowledge(self, version: int) -> None:
+        """Everything up to `version` is durable downstream."""
+        if version > self._acknowledged:
+            self._acknowledged = version
+            self._wake.set()
+
+    def look(self) -> None:
+        """Look at the server soon.
+
+        One that shuts down wants everything confirmed first, and would wait for us without an end.
+        """
+        self._watched = 0.0
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the thread, after telling the server what is acknowledged."""
+        if self._acknowledged > self.flushed and self.failure is None:
+            self._turn()
+        self._closing = True
+        self._wake.set()
+        self._thread.join(self._config.timeout)
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._wake.wait(_TICK if self._acknowledged > self.flushed else self._pause())
+                self._wake.clear()
+                self._turn()
+        finally:
+            with self._asking:
+                if self._connection is not None:
+                    self._connection.close()
+
+    def _pause(self) -> float:
+        due = min(self._sent + self._interval, self._watched + self._config.watch_interval)
+        return max(0.01, due - time.monotonic())
+
+    def _turn(self) -> None:
+        try:
+            self._advance()
+            if time.monotonic() - self._watched >= self._config.watch_interval:
+                self._watched = time.monotonic()
+                self.ask(self._watch)
+        except TailraceError as error:
+            self.failure = error
+        except Exception as error:
+            self.failure = Transient(f"watching the stream failed: {type(error).__name__}")
+
+    def _advance(self) -> None:
+        wanted = self._acknowledged
+        if wanted > self.flushed:
+            if self._recent.unseen(wanted):
+                self.ask(self._settle)
+            if not self._recent.unseen(wanted):
+                self.flushed = wanted
+                self._send()
+                return
+        if time.monotonic() - self._sent >= self._interval:
+            self._send()
+
+    def _send(self) -> None:
+        self._sent = time.monotonic()
+        self._link.status(self.flushed)
+
+    def ask(self, question: Callable[[Connection], Answer]) -> Answer:
+        """Ask the server something over the sentinel's connection, from any thread."""
+        with self._asking:
+            if self._closing:
+                raise Transient("the stream has ended")
+            if self._connection is not None:
+                try:
+                    with translated(self._config):
+                        return question(self._connection)
+                except Transient:
+                    self._connection.close()
+            # A server that takes no new connection is as good as gone.
+            self._connection = connect(self._config)
+            with translated(self._config):
+                return question(self._connection)
+
+    def _settle(self, connection: Connection) -> None:
+        (snapshot,) = connection.execute(SNAPSHOT).fetchone() or ("1:1:",)
+        self._recent.settle(snapshot)
+
+    def _watch(self, connection: Connection) -> None:
+        found = publication.read(connection, self._config.publication)
+        self.failure = changed(found, self._members) or self.failure
+        self.slot = slots.find(connection, self._slot)
+        self._settle(connection)
+        if self.slot is not None and (risk := slots.risk(self.slot, self._config)) is not None:
+            if not self._warned:
+                _log.warning("%s", risk)
+            self._warned = True
+        else:
+            self._warned = False

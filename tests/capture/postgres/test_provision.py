@@ -1,0 +1,307 @@
+"""Setup, teardown, coverage and consumers, as a role that may little and as one that may enough."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tailrace.capture.contract import Finding
+from tailrace.capture.postgres import PostgresCapture, PostgresConfig
+from tailrace.capture.postgres.slots import consumer_of, slot_name
+from tailrace.model.errors import ConfigError, LogLost, NeedsOperator, SetupMissing, Transient
+from tailrace.model.secret import Secret
+from tests.capture.postgres.streaming import CONSUMER, Source
+from tests.support.postgres import Database, Server
+from tests.support.waiting import wait_until
+
+ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"
+
+
+@pytest.fixture
+def managed(database: Database) -> Iterator[PostgresCapture]:
+    """A capture whose role may publish: a member of the tables' owner, with CREATE on the database."""
+    with database.admin() as admin:
+        admin.execute("DROP ROLE IF EXISTS manager")
+        admin.execute("CREATE ROLE manager LOGIN REPLICATION IN ROLE app")
+    directory = str(database.server.directory).replace("/", "%2F")
+    url = f"postgresql://manager@{directory}:{database.server.port}/{database.name}"
+    yield PostgresCapture(PostgresConfig.from_url(url, {"timeout": 2.0}))
+    with database.admin() as admin:
+        admin.execute("DROP OWNED BY manager CASCADE")
+        admin.execute("DROP ROLE manager")
+
+
+def found(capture: PostgresCapture, severity: str = "error") -> dict[str, Finding]:
+    refs = capture.tables()
+    return {finding.code: finding for finding in capture.coverage(refs) if finding.severity == severity}
+
+
+def test_a_role_that_may_not_publish_is_told_the_exact_sql(database: Database) -> None:
+    database.sql(ITEMS, 'CREATE TABLE "We""ird" (id int PRIMARY KEY)')
+    capture = PostgresCapture(PostgresConfig.from_url(database.url()))
+    refs = capture.resolve(["*"])
+    with pytest.raises(SetupMissing) as caught:
+        capture.setup(refs)
+    remedy = caught.value.remedy
+    assert remedy is not None
+    assert found(capture)["not_permitted"].remedy == remedy
+    with pytest.raises(SetupMissing):
+        capture.register(CONSUMER)
+    assert database.slots() == []
+    with database.admin() as admin:
+        admin.execute(remedy.encode())
+    assert capture.setup(refs) == []
+    assert found(capture) == {}
+    assert set(capture.generations()) == set(refs)
+
+
+def test_setup_publishes_once_and_teardown_leaves_nothing(
+    database: Database, managed: PostgresCapture
+) -> None:
+    database.sql(ITEMS, "CREATE TABLE other (id int PRIMARY KEY)")
+    items, other = managed.resolve(["items", "other"])
+    assert found(managed)["not_set_up"].remedy == "tailrace setup"
+    assert managed.setup([items]) == ["created publication tailrace", "published table public.items"]
+    assert managed.setup([items]) == []
+    assert managed.setup([items, other]) == ["published table public.other"]
+    assert found(managed) == {}
+    managed.register("one")
+    managed.register("two")
+    assert [consumer.name for consumer in managed.consumers()] == ["one", "two"]
+    managed.forget("one")
+    managed.forget("one")
+    assert managed.teardown([other]) == ["stopped publishing table public.other"]
+    assert managed.teardown() == ["dropped replication slot tailrace_two", "dropped publication tailrace"]
+    assert managed.teardown() == []
+    assert database.slots() == []
+    assert database.rows("SELECT * FROM pg_publication") == []
+
+
+def test_generations_change_when_table_or_publication_is_made_again(
+    database: Database, managed: PostgresCapture
+) -> None:
+    database.sql(ITEMS)
+    refs = managed.resolve(["items"])
+    managed.setup(refs)
+    seen = [managed.generations()[refs[0]]]
+    managed.teardown(refs)
+    managed.setup(refs)
+    seen.append(managed.generations()[refs[0]])
+    database.sql("DROP TABLE items", ITEMS)
+    assert refs[0] not in managed.generations()
+    managed.setup(refs)
+    seen.append(managed.generations()[refs[0]])
+    assert len({generation for generation, _ in seen}) == 3
+    began = [position for _, position in seen]
+    assert began == sorted(began)
+    assert began[0] > 0
+    assert managed.describe(refs[0]).generation == seen[-1][0]
+
+
+def test_a_table_that_began_after_the_position_needs_a_snapshot(
+    database: Database, managed: PostgresCapture
+) -> None:
+    database.sql(ITEMS, "CREATE TABLE late (id int PRIMARY KEY)")
+    items, late = managed.resolve(["items", "late"])
+    managed.setup([items])
+    start = managed.register(CONSUMER)
+    database.sql("INSERT INTO late VALUES (1)")
+    managed.setup([items, late])
+    with pytest.raises(LogLost, match=r"public\.late"):
+        next(managed.live(start, [items, late], consumer=CONSUMER, wait=0.1))
+    accept = {late: managed.generations()[late][0]}
+    next(managed.live(start, [items, late], consumer=CONSUMER, wait=0.1, accept=accept))
+
+
+def test_setup_waits_for_transactions_that_wrote_before_it(
+    database: Database, managed: PostgresCapture
+) -> None:
+    database.sql(ITEMS)
+    refs = managed.resolve(["items"])
+    writer = database.connect()
+    writer.execute("BEGIN; INSERT INTO items VALUES (1)")
+    done = threading.Event()
+
+    def setup() -> None:
+        managed.setup(refs)
+        done.set()
+
+    thread = threading.Thread(target=setup)
+    thread.start()
+    wait_until(lambda: database.rows("SELECT 1 FROM pg_publication"))
+    assert not done.wait(0.3)
+    writer.execute("COMMIT")
+    thread.join(10)
+    assert done.is_set()
+    assert managed.generations()[refs[0]][1] > 0
+
+
+def test_a_setup_that_did_not_end_is_told_and_ends_later(
+    database: Database, managed: PostgresCapture
+) -> None:
+    database.sql(ITEMS)
+    refs = managed.resolve(["items"])
+    writer = database.connect()
+    writer.execute("BEGIN; INSERT INTO items VALUES (1)")
+    with pytest.raises(Transient, match="has not ended"):
+        managed.setup(refs)
+    assert found(managed)["not_set_up"].message.endswith("is not complete")
+    assert managed.generations() == {}
+    start = managed.register(CONSUMER) if writer.execute("COMMIT") else None
+    assert start is not None
+    with pytest.raises(SetupMissing):
+        next(managed.live(start, refs, consumer=CONSUMER, wait=0.1))
+    assert managed.setup(refs) == ["finished the setup of public.items"]
+    assert found(managed) == {}
+
+
+@pytest.mark.parametrize(
+    ("ddl", "remedy"),
+    [
+        ("CREATE TABLE items (id int)", 'ALTER TABLE "public"."items" REPLICA IDENTITY FULL'),
+        (
+            "CREATE TABLE items (id int PRIMARY KEY); ALTER TABLE items REPLICA IDENTITY NOTHING",
+            'ALTER TABLE "public"."items" REPLICA IDENTITY DEFAULT',
+        ),
+        (
+            "CREATE TABLE items (id int PRIMARY KEY) PARTITION BY LIST (id);"
+            "CREATE TABLE leaf PARTITION OF items FOR VALUES IN (1);"
+            "ALTER TABLE leaf REPLICA IDENTITY NOTHING",
+            'ALTER TABLE "public"."leaf" REPLICA IDENTITY DEFAULT',
+        ),
+    ],
+)
+def test_a_table_whose_rows_the_log_cannot_tell_apart_is_refused_before_it_is_published(
+    database: Database, managed: PostgresCapture, ddl: str, remedy: str
+) -> None:
+    database.sql(ddl)
+    refs = managed.resolve(["items"])
+    assert found(managed)["identity"].remedy == remedy
+    with pytest.raises(NeedsOperator) as caught:
+        managed.setup(refs)
+    assert caught.value.remedy == remedy
+    # The application's own writes go on.
+    database.sql("INSERT INTO items VALUES (1)", "UPDATE items SET id = 1", "DELETE FROM items")
+    database.sql(remedy)
+    managed.setup(refs)
+    database.sql("INSERT INTO items VALUES (1)", "UPDATE items SET id = 1", "DELETE FROM items")
+
+
+def test_coverage_names_missing_rights_with_the_sql_that_gives_them(own_server: Server) -> None:
+    database = own_server.database()
+    source = Source(database, ITEMS)
+    with database.admin() as admin:
+        admin.execute("REVOKE SELECT ON items FROM tailrace")
+        admin.execute("ALTER ROLE tailrace NOREPLICATION")
+        told = found(source.capture)
+        assert told["privilege"].remedy == 'GRANT SELECT ON "public"."items" TO "tailrace"'
+        assert told["role"].remedy == 'ALTER ROLE "tailrace" REPLICATION'
+        for finding in told.values():
+            admin.execute((finding.remedy or "").encode())
+    assert found(source.capture) == {}
+    source.capture.forget(CONSUMER)
+    own_server.restart(wal_level="replica")
+    told = found(source.open())
+    assert "ALTER SYSTEM SET wal_level = logical" in (told["wal_level"].remedy or "")
+    with pytest.raises(SetupMissing, match="wal_level"):
+        source.open().register(CONSUMER)
+
+
+def test_a_slot_over_its_budget_is_warned_of(database: Database) -> None:
+    source = Source(database, ITEMS, wal_budget=1000)
+    source.sql("INSERT INTO items SELECT generate_series(1, 1000)")
+    source.head()
+    warning = found(source.capture, "warning")["wal_budget"]
+    assert "tailrace_test" in warning.message
+    assert "pg_drop_replication_slot('tailrace_test')" in (warning.remedy or "")
+
+
+def test_register_is_idempotent_and_refuses_a_position_whose_log_is_gone(database: Database) -> None:
+    source = Source(database, ITEMS)
+    assert source.capture.register(CONSUMER) == source.start
+    assert source.capture.register(CONSUMER, source.start.at(1)) == source.start
+    source.sql("INSERT INTO items VALUES (1)")
+    with pytest.raises(LogLost):
+        source.capture.register("newcomer", source.start)
+    assert database.slots() == ["tailrace_test"]
+    assert source.capture.register("newcomer", source.head().at(1 << 62)).version > source.start.version
+
+
+def test_acknowledging_without_a_stream_moves_the_slot(database: Database) -> None:
+    source = Source(database, ITEMS)
+    source.sql("INSERT INTO items VALUES (1)")
+    (part,) = [part for part in source.parts() if part.rows]
+    assert source.confirmed() == source.start.version
+    other = source.open()
+    assert other.acknowledge(part.position, consumer=CONSUMER) == part.position
+    assert source.confirmed() == part.position.version
+    assert other.acknowledge(source.start, consumer=CONSUMER) == source.start
+    assert source.confirmed() == part.position.version
+    long = database.connect()
+    long.execute("BEGIN; INSERT INTO items VALUES (2)")
+    source.sql("INSERT INTO items VALUES (3)")
+    later = [part for part in source.parts(part.position) if part.rows][-1].position
+    # A transaction that runs may be one whose commit is already in the log: nothing is confirmed over it.
+    assert other.acknowledge(later, consumer=CONSUMER) == part.position
+    long.execute("ROLLBACK")
+    assert other.acknowledge(later, consumer=CONSUMER) == later
+
+
+@pytest.mark.parametrize("consumer", ["shop", "spark-0a1b2c", "a_b", "a__b", "Ünïcode 1", "_5f", "x.y/z"])
+def test_a_consumer_can_be_read_off_its_slot(consumer: str) -> None:
+    config = PostgresConfig(Secret(""), "x")
+    slot = slot_name(config, consumer)
+    assert set(slot) <= set("abcdefghijklmnopqrstuvwxyz0123456789_")
+    assert consumer_of(slot) == consumer
+
+
+def test_a_consumer_whose_name_does_not_fit_is_refused() -> None:
+    with pytest.raises(ConfigError, match="63"):
+        slot_name(PostgresConfig(Secret(""), "x"), "x" * 60)
+
+
+@pytest.mark.parametrize("slot", ["other", "tailrace_x_zz", "tailrace_x_"])
+def test_a_slot_of_someone_else_is_no_consumer(slot: str) -> None:
+    assert consumer_of(slot) is None
+
+
+def test_a_named_slot_and_publication_are_used(database: Database) -> None:
+    database.sql(ITEMS)
+    with database.admin() as admin:
+        admin.execute("CREATE PUBLICATION mine FOR ALL TABLES WITH (publish_via_partition_root = true)")
+    options = {"publication": "mine", "slot": "my_slot"}
+    capture = PostgresCapture(PostgresConfig.from_url(database.url(), options))
+    refs = capture.resolve(["items"])
+    assert capture.setup(refs) == []
+    start = capture.register(CONSUMER)
+    assert database.slots() == ["my_slot"]
+    assert [consumer.name for consumer in capture.consumers()] == [CONSUMER]
+    database.sql("INSERT INTO items VALUES (1)")
+    for part in capture.live(start, refs, consumer=CONSUMER, wait=0.2):
+        if part is not None and part.rows:
+            break
+
+
+def test_two_slots_of_one_name_are_made_once(database: Database) -> None:
+    source = Source(database, ITEMS)
+    source.capture.forget(CONSUMER)
+    made: list[int] = []
+
+    def register() -> None:
+        while len(made) < 3:
+            with contextlib.suppress(Transient):
+                made.append(source.open().register(CONSUMER).version)
+                return
+
+    threads = [threading.Thread(target=register) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(made)) == 1
+    with database.admin() as admin, pytest.raises(psycopg.errors.DuplicateObject):
+        admin.execute("SELECT pg_create_logical_replication_slot('tailrace_test', 'pgoutput')")

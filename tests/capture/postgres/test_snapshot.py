@@ -1,0 +1,278 @@
+"""Reading a chunk: its batches, its columns, what stops it, and what it never does."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import psycopg
+import pytest
+
+from tailrace.capture.contract import Chunk
+from tailrace.capture.postgres import snapshot
+from tailrace.capture.postgres.client import session
+from tailrace.capture.postgres.config import PostgresConfig
+from tailrace.capture.postgres.copying import buffers
+from tailrace.model.errors import ConfigError, NeedsOperator, SchemaDrift, Transient
+from tailrace.model.table import TableRef
+from tests.capture.postgres.reading import batches, described, read_all, rows
+from tests.support.postgres import Database, Server
+from tests.support.waiting import wait_until
+
+WHOLE = Chunk(TableRef("public", "t"), 0, {"from": None, "below": None})
+
+
+@pytest.fixture
+def config(database: Database) -> PostgresConfig:
+    return PostgresConfig.from_url(database.url())
+
+
+def sessions(database: Database) -> int:
+    (count,) = database.rows(
+        "SELECT count(*) FROM pg_stat_activity WHERE usename = 'tailrace' AND datname = current_database()"
+    )[0]
+    return int(count)
+
+
+def test_rows_are_numbered_reads_at_the_position_asked_for(
+    database: Database, config: PostgresConfig
+) -> None:
+    database.sql("CREATE TABLE t (id int PRIMARY KEY, a text)", "INSERT INTO t VALUES (1, 'x'), (2, NULL)")
+    before = time.time()
+    (batch,) = snapshot.read(config, described(config, "t"), WHOLE, position=42, seq=100)
+    data = batch.data.to_pydict()
+    assert data["op"] == ["r", "r"]
+    assert data["position"] == [42, 42]
+    assert data["seq"] == [100, 101]
+    assert data["xid"] == data["before"] == [None, None]
+    assert data["after"] == [{"id": 1, "a": "x"}, {"id": 2, "a": None}]
+    assert before - 1 <= data["ts"][0].timestamp() <= time.time() + 1
+
+
+def test_batches_are_bounded_by_rows_and_bytes_and_numbered_through(
+    database: Database, config: PostgresConfig
+) -> None:
+    database.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, a text)",
+        "INSERT INTO t SELECT i, repeat('x', 100) FROM generate_series(1, 150000) i",
+    )
+    table = described(config, "t")
+    found = batches(config, table, WHOLE)
+    assert len(found) > 2
+    assert max(map(len, found)) <= 65_536
+    seqs = [seq for batch in found for seq in batch.data.column("seq").to_pylist()]
+    assert seqs == list(range(150_000))
+    small = PostgresConfig.from_url(database.url(), {"batch_bytes": 100_000})
+    assert max(batch.nbytes for batch in batches(small, table, WHOLE)) < 400_000
+
+
+def test_only_the_columns_asked_for_are_read_and_may_be_read(
+    database: Database, config: PostgresConfig
+) -> None:
+    database.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, a text, secret text)",
+        "INSERT INTO t VALUES (1, 'x', 'y')",
+        "REVOKE ALL ON t FROM tailrace",
+        "GRANT SELECT (id, a) ON t TO tailrace",
+    )
+    table = described(config, "t")
+    found = batches(config, table, WHOLE, columns=["a", "id"])
+    assert rows(found) == [{"a": "x", "id": 1}]
+    assert [column.name for column in found[0].table.columns] == ["a", "id"]
+    with pytest.raises(ConfigError, match="no column nope"):
+        batches(config, table, WHOLE, columns=["id", "nope"])
+    with pytest.raises(NeedsOperator) as caught:
+        batches(config, table, WHOLE)
+    assert caught.value.remedy == 'GRANT SELECT ON "public"."t" TO "tailrace"'
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE t DROP COLUMN a",
+        "ALTER TABLE t RENAME COLUMN a TO b",
+        "ALTER TABLE t ALTER COLUMN a TYPE bigint",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey",
+        "ALTER TABLE t RENAME TO elsewhere",
+        "DROP TABLE t",
+        "DROP TABLE t; CREATE VIEW t AS SELECT 1 AS id, 2 AS a",
+    ],
+)
+def test_a_table_that_lost_a_column_or_its_key_is_drift(
+    change: str, database: Database, config: PostgresConfig
+) -> None:
+    database.sql("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 2)")
+    table = described(config, "t")
+    database.sql(change)
+    with pytest.raises(SchemaDrift, match=r"public\.t"):
+        batches(config, table, WHOLE)
+
+
+def test_an_added_column_is_none_of_a_running_snapshots(database: Database, config: PostgresConfig) -> None:
+    database.sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    table = described(config, "t")
+    database.sql("ALTER TABLE t ADD COLUMN b int DEFAULT 5")
+    assert rows(batches(config, table, WHOLE)) == [{"id": 1}]
+
+
+def test_nobody_alters_a_table_while_a_chunk_of_it_is_read(
+    database: Database, config: PostgresConfig
+) -> None:
+    database.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, a text)",
+        "INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 50000) i",
+    )
+    small = PostgresConfig.from_url(database.url(), {"batch_bytes": 10_000})
+    reading = snapshot.read(small, described(config, "t"), WHOLE, position=1, seq=0)
+    next(reading)
+    database.sql("SET lock_timeout = '50ms'", "UPDATE t SET a = 'new' WHERE id = 1")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        database.sql("ALTER TABLE t ADD COLUMN b int")
+    del reading
+    database.sql("SET lock_timeout = '5s'", "ALTER TABLE t ADD COLUMN b int")
+    wait_until(lambda: sessions(database) == 0, timeout=5)
+
+
+def test_the_rows_of_a_table_that_inherits_are_its_own(database: Database, config: PostgresConfig) -> None:
+    database.sql(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE child (extra int) INHERITS (t)",
+        "INSERT INTO t VALUES (1)",
+        "INSERT INTO child VALUES (2, 3)",
+    )
+    assert read_all(config, "t") == [[{"id": 1}]]
+    assert read_all(config, "child") == [[{"id": 2, "extra": 3}]]
+
+
+def test_row_security_stops_a_snapshot_instead_of_hiding_rows(
+    database: Database, config: PostgresConfig
+) -> None:
+    database.sql(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "INSERT INTO t VALUES (1), (2)",
+    )
+    table = described(config, "t")
+    database.sql(
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
+        "CREATE POLICY partly ON t FOR SELECT TO tailrace USING (id = 1)",
+    )
+    for act in (lambda: snapshot.plan(config, table.ref, 10), lambda: batches(config, table, WHOLE)):
+        with pytest.raises(NeedsOperator, match="row security hides rows") as caught:
+            act()
+        assert caught.value.remedy == 'ALTER ROLE "tailrace" BYPASSRLS'
+
+
+def test_generated_columns_are_left_out_and_a_table_of_nothing_else_still_counts(
+    database: Database, config: PostgresConfig
+) -> None:
+    database.sql(
+        "CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + 1) STORED, PRIMARY KEY (b))",
+        "INSERT INTO t SELECT i FROM generate_series(1, 5) i",
+        "CREATE TABLE bare ()",
+        "INSERT INTO bare DEFAULT VALUES",
+    )
+    assert read_all(config, "t", 2) == [[{"a": 1}, {"a": 2}], [{"a": 3}, {"a": 4}], [{"a": 5}]]
+    assert read_all(config, "bare") == [[{}]]
+
+
+def test_a_statement_timeout_of_the_role_does_not_end_a_snapshot(
+    database: Database, config: PostgresConfig
+) -> None:
+    database.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, a text)",
+        "INSERT INTO t SELECT i, repeat('x', 500) FROM generate_series(1, 100000) i",
+    )
+    table = described(config, "t")
+    with database.admin() as admin:
+        admin.execute(f"ALTER ROLE tailrace IN DATABASE {database.name} SET statement_timeout = '40ms'")
+    assert sum(map(len, batches(config, table, WHOLE))) == 100_000
+
+
+def test_a_killed_session_is_a_passing_fault(database: Database, config: PostgresConfig) -> None:
+    database.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, a text)",
+        "INSERT INTO t SELECT i, repeat('x', 2000) FROM generate_series(1, 20000) i",
+    )
+    small = PostgresConfig.from_url(database.url(), {"batch_bytes": 10_000})
+    reading = snapshot.read(small, described(config, "t"), WHOLE, position=1, seq=0)
+    next(reading)
+    with database.admin() as admin:
+        admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE usename = 'tailrace' AND datname = current_database()"
+        )
+    with pytest.raises(Transient):
+        for _ in reading:
+            pass
+
+
+def test_a_frozen_server_is_a_passing_fault(own_server: Server) -> None:
+    database = own_server.database()
+    database.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, a text)",
+        "INSERT INTO t SELECT i, repeat('x', 2000) FROM generate_series(1, 20000) i",
+    )
+    options = {"batch_bytes": 10_000, "timeout": 0.3}
+    config = PostgresConfig.from_url(database.url("?connect_timeout=2"), options)
+    table = described(config, "t")
+    reading = snapshot.read(config, table, WHOLE, position=1, seq=0)
+    next(reading)
+    own_server.freeze()
+    try:
+        with pytest.raises(Transient):
+            for _ in reading:
+                pass
+    finally:
+        own_server.thaw()
+    assert sum(map(len, batches(config, table, WHOLE))) == 20_000
+    database.drop()
+
+
+def test_a_server_that_is_slow_to_send_is_waited_for(database: Database) -> None:
+    config = PostgresConfig.from_url(database.url(), {"timeout": 0.1})
+    with session(config) as connection:
+        found = list(buffers(config, connection, "SELECT 1, pg_sleep(1)", rows=10, nbytes=1000))
+    assert [(bytes(data), count) for data, count in found] == [(b"1\t\n", 1)]
+
+
+def test_two_chunks_are_read_at_the_same_time(database: Database, config: PostgresConfig) -> None:
+    database.sql(
+        "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT i FROM generate_series(1, 1000) i"
+    )
+    table = described(config, "t")
+    plan = snapshot.plan(config, table.ref, 250)
+    counts: list[int] = []
+    threads = [
+        threading.Thread(target=lambda c=chunk: counts.append(len(rows(batches(config, table, c)))))
+        for chunk in plan
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert counts == [250] * 4
+
+
+def test_text_of_any_encoding_arrives(postgres: Server) -> None:
+    with postgres.admin() as admin:
+        for encoding in ("SQL_ASCII", "LATIN1"):
+            admin.execute(
+                f"CREATE DATABASE {encoding.lower()}_ ENCODING '{encoding}' TEMPLATE template0"
+                " LC_COLLATE 'C' LC_CTYPE 'C'"
+            )
+    found = {}
+    for encoding in ("SQL_ASCII", "LATIN1"):
+        with postgres.admin(f"{encoding.lower()}_") as admin:
+            admin.execute("CREATE TABLE t (id text PRIMARY KEY, a int); GRANT SELECT ON t TO tailrace")
+            admin.execute("INSERT INTO t VALUES (E'\\xe9', 1), ('ok', 2)")
+        socket = str(postgres.directory).replace("/", "%2F")
+        config = PostgresConfig.from_url(
+            f"postgresql://tailrace@{socket}:{postgres.port}/{encoding.lower()}_"
+        )
+        found[encoding] = sorted(
+            (row["a"], row["id"]) for chunk in read_all(config, "t", rows_per_chunk=1) for row in chunk
+        )
+    assert found == {"SQL_ASCII": [(1, "x:6Q=="), (2, "ok")], "LATIN1": [(1, "é"), (2, "ok")]}
+    with postgres.admin() as admin:
+        for encoding in found:
+            admin.execute(f"DROP DATABASE {encoding.lower()}_")
