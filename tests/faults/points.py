@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any, Literal
+
+from tests.support.waiting import wait_until
 
 VARIABLE = "TAILRACE_FAULTS"
 GIVE_UP = 300.0
@@ -98,8 +99,6 @@ def reach(point: str, **facts: Any) -> None:
     temporary.rename(struck)
     if body["action"] == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    deadline = time.monotonic() + GIVE_UP
-    while body["action"] == "block" and not (directory / f"go-{point}").exists():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"nobody let go of {point}")
-        time.sleep(0.005)
+    if body["action"] == "block":
+        go = directory / f"go-{point}"
+        wait_until(go.exists, timeout=GIVE_UP, interval=0.005, what=f"letting go of {point}")

@@ -230,12 +230,15 @@ class Rig:
     def struck(self, point: str, timeout: float = 60.0) -> dict[str, Any]:
         """Wait until the pipeline is at an armed point. Fails at once if it ended without coming there."""
         pipe = self.pipe
-        deadline = time.monotonic() + timeout
-        while not self.points.met(point):
-            ended = pipe.process.returncode if self._ended() else None
-            assert ended in (None, -signal.SIGKILL), f"it ended with {ended} before {point}\n{pipe.tail()}"
-            assert time.monotonic() < deadline, f"nobody came to {point}\n{pipe.tail()}"
-            time.sleep(0.01)
+
+        def ended() -> int | None:
+            return pipe.process.returncode if self._ended() else None
+
+        def over() -> bool:
+            return self.points.met(point) or ended() not in (None, -signal.SIGKILL)
+
+        wait_until(over, timeout=timeout, interval=0.01, what=f"coming to {point}")
+        assert self.points.met(point), f"it ended with {ended()} before {point}\n{pipe.tail()}"
         return self.points.facts(point)
 
     def once(self) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,8 +20,9 @@ from tailrace.model.net import NetChanges
 from tailrace.model.render import lines
 from tailrace.model.table import TableSchema
 from tailrace.sinks.contract import FeedSink, Progress, Report, TableSink
-from tests.faults.points import reach
+from tests.faults.points import GIVE_UP, reach
 from tests.faults.source import bug
+from tests.support.waiting import wait_until
 
 
 def _facts(progress: Progress) -> dict[str, Any]:
@@ -58,8 +58,7 @@ class FaultyTable(TableSink):
 
     def apply(self, target: str, net: NetChanges, progress: Progress) -> Report:
         reach("apply.before", **_facts(progress))
-        while self._slow.exists():
-            time.sleep(0.05)
+        wait_until(lambda: not self._slow.exists(), timeout=GIVE_UP, what="the slow sink")
         report = self._apply(target, net, progress)
         if self._late:
             self._past.append((target, net, progress))

@@ -13,7 +13,6 @@ import random
 import select
 import sqlite3
 import sys
-import time
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -102,8 +101,8 @@ def main() -> None:
                 with contextlib.suppress(BrokenPipeError):
                     sys.stdout.write("writing\n")
                     sys.stdout.flush()
-            time.sleep(pace.choice((0.0, 0.001, 0.005, 0.02)))
-            if select.select([sys.stdin], [], [], 0)[0]:
+            # The pace is the time it listens for the word to end.
+            if select.select([sys.stdin], [], [], pace.choice((0.0, 0.001, 0.005, 0.02)))[0]:
                 return
 
 
