@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 MASK = "***"
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
 _SECRET_PARAMETERS = frozenset(
     {"password", "passwd", "pwd", "token", "secret", "sslpassword", "apikey", "api_key"}
+    | {"scram_client_key", "scram_server_key", "oauth_client_secret"}
 )
+_ENDS_AUTHORITY = re.compile("[/?#]")
 
 
 class Secret:
@@ -50,33 +52,55 @@ class Secret:
 
 def mask_url(url: str) -> str:
     """The URL with its password and secret parameters masked, found by parsing."""
+    scheme, separator, _ = url.partition("://")
+    userinfo, rest = _userinfo(url)
+    user, colon, _ = userinfo.partition(":")
     try:
-        parts = urlsplit(url)
-        query = parse_qsl(parts.query, keep_blank_values=True)
+        urlsplit(url)
+        pairs = _parameters(rest)
     except ValueError:
         return MASK
-    secret = any(name.lower() in _SECRET_PARAMETERS for name, _ in query)
-    if "@" not in parts.netloc and not secret:
-        return url
-    userinfo, at, host = parts.netloc.rpartition("@")
-    user, colon, _ = userinfo.partition(":")
-    netloc = f"{user}{':' + MASK if colon else ''}{at}{host}"
-    shown = parts.query
-    if secret:
-        masked = [(name, MASK if name.lower() in _SECRET_PARAMETERS else value) for name, value in query]
-        shown = urlencode(masked, safe="*/:", quote_via=quote)
-    return urlunsplit((parts.scheme, netloc, parts.path, shown, parts.fragment))
+    if any(name.lower() in _SECRET_PARAMETERS for name, _ in pairs):
+        masked = [(name, MASK if name.lower() in _SECRET_PARAMETERS else value) for name, value in pairs]
+        rest = f"{rest.partition('?')[0]}?{urlencode(masked, safe='*/:', quote_via=quote)}"
+    if not userinfo:
+        return rest
+    return f"{scheme}{separator}{user}{':' + MASK if colon else ''}@{rest}"
 
 
 def holds_secret(url: str) -> bool:
     """Whether a URL has a password or secret parameter written out, and not as a reference like `${NAME}`."""
-    bare = _REFERENCE.sub("", url)
+    userinfo, rest = _userinfo(_REFERENCE.sub("", url))
     try:
-        parts = urlsplit(bare)
-        query = parse_qsl(parts.query, keep_blank_values=True)
+        pairs = _parameters(rest)
     except ValueError:
         return True
-    userinfo = parts.netloc.rpartition("@")[0]
     return bool(userinfo.partition(":")[2]) or any(
-        value and name.lower() in _SECRET_PARAMETERS for name, value in query
+        value and name.lower() in _SECRET_PARAMETERS for name, value in pairs
     )
+
+
+def _userinfo(url: str) -> tuple[str, str]:
+    """What may be user and password, and the rest of the URL; all of it is the rest where there is no user.
+
+    A password may have characters in it that a URL's grammar ends it at, and some clients take it so (libpq
+    does with `?` and `#`): whatever may be part of one counts as such.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or not scheme.replace("+", "").isalnum():
+        return "", url
+    authority = _ENDS_AUTHORITY.split(rest, maxsplit=1)[0]
+    after = rest[len(authority) :]
+    path, _, query = after.partition("?")
+    cut = "@" in path or any("@" in pair.partition("=")[0] for pair in query.split("&"))
+    if "@" not in authority:
+        cut = ":" in authority and (cut or ("@" in after and not path.startswith("/")))
+        if not cut:
+            return "", url
+    at = (rest if cut else authority).rindex("@")
+    return rest[:at], rest[at + 1 :]
+
+
+def _parameters(rest: str) -> list[tuple[str, str]]:
+    """Everything behind the `?`: to libpq a `#` is a character like others."""
+    return parse_qsl(rest.partition("?")[2], keep_blank_values=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +17,8 @@ from tests.support.postgres import PASSWORD, Database
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("PGSSLMODE", "PGHOST", "PGSERVICE", "PGSSLROOTCERT", "PGOPTIONS", "PGAPPNAME"):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith(("PG", "SSL_CERT_"))]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
@@ -25,11 +26,22 @@ def told(url: str, **options: object) -> dict[str, object]:
     return dict(conninfo_to_dict(PostgresConfig.from_url(url, options).dsn.reveal()))
 
 
-@pytest.mark.parametrize("host", ["db.example.com", "10.0.0.1", "localhost,db.example.com"])
-def test_a_server_elsewhere_is_verified(host: str) -> None:
-    found = told(f"postgresql://user@{host}/shop")
+@pytest.mark.parametrize(
+    "host", ["db.example.com", "10.0.0.1", "localhost,db.example.com", "db.example.com?hostaddr=127.0.0.1&"]
+)
+def test_a_server_elsewhere_is_verified(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = told(f"postgresql://user@{host}".replace("&", "&dbname=shop"))
     assert found["sslmode"] == "verify-full"
-    assert found["sslrootcert"] == "system"
+    # The driver brings an OpenSSL that does not know where the system has its authorities.
+    assert Path(str(found["sslrootcert"])).is_file() or not Path("/etc/ssl").exists()
+    monkeypatch.setenv("SSL_CERT_FILE", "/mine.pem")
+    assert told(f"postgresql://user@{host}".replace("&", "&dbname=shop"))["sslrootcert"] == "system"
+
+
+def test_the_authorities_of_the_system_are_never_believed_without_a_name() -> None:
+    assert told("postgresql://u@127.0.0.1/shop?sslrootcert=system")["sslmode"] == "verify-full"
+    weaker = told("postgresql://u@db/shop?sslrootcert=system&sslmode=require")
+    assert (weaker["sslmode"], weaker["sslrootcert"]) == ("require", "system")
 
 
 @pytest.mark.parametrize("host", ["", "localhost", "127.0.0.1", "[::1]", "%2Ftmp"])
@@ -60,12 +72,27 @@ def test_the_session_is_canonical_whatever_the_url_asks() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["mysql://u:hunter2@db/x", "postgresql://u:hunter2@db/x?nonsense=1", "postgresql://u:hunter2@[db/x"],
+    [
+        "mysql://u:hunter2@db/x",
+        "postgresql://u:hunter2@db/x?nonsense=1",
+        "postgresql://u:hunter2@[db/x",
+        "postgresql://u:x@hunter2@db/x",
+        "postgresql://u:x/hunter2@db/x",
+        "postgresql://u:1/hunter2@db/x",
+        "postgresql://u:hunter2%zz@db/x",
+    ],
 )
 def test_a_url_that_cannot_be_read_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         PostgresConfig.from_url(url)
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in f"{caught.value!r} {caught.value} {caught.value.remedy}"
+
+
+@pytest.mark.parametrize("password", ["hunter2", "hunter2?x", "hunter2#x", "hunter2:x", "hunter2?x=1"])
+def test_a_password_with_any_character_libpq_takes_is_in_no_name(password: str) -> None:
+    config = PostgresConfig.from_url(f"postgresql://u:{password}@db/x")
+    assert conninfo_to_dict(config.dsn.reveal())["password"] == password
+    assert "hunter2" not in f"{config!r} {config.name}"
 
 
 def test_options_are_checked() -> None:

@@ -27,6 +27,13 @@ FORM = "write postgresql://user@host:5432/database"
 _NUMBERS = ("timeout", "status_interval", "watch_interval", "batch_bytes", "spill_bytes", "wal_budget")
 _WHOLE = ("batch_bytes", "spill_bytes", "wal_budget")
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
+# Where systems keep their authorities. The driver's own OpenSSL looks in a place that no system has.
+_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
 
 
 @dataclass(frozen=True)
@@ -78,8 +85,7 @@ class PostgresConfig:
             # libpq quotes the URL in its message, the password with it.
             reason = str(error).partition(":")[0]
             raise ConfigError(f"libpq does not understand the URL ({reason})", remedy=FORM) from None
-        if "replication" in given:
-            raise ConfigError("a source URL has no parameter replication", remedy="leave it out")
+        _readable(url, given)
         known = {f.name for f in fields(cls)} - {"dsn", "name"}
         values: dict[str, object] = {}
         for name, value in (options or {}).items():
@@ -90,7 +96,7 @@ class PostgresConfig:
                 )
             values[name] = _value(name, value)
         dsn = make_conninfo(**_completed(given, os.environ))
-        return cls(Secret(dsn), mask_url(url.partition("?")[0]), **values)  # type: ignore[arg-type]
+        return cls(Secret(dsn), mask_url(url).partition("?")[0], **values)  # type: ignore[arg-type]
 
 
 def _completed(given: dict[str, str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -111,12 +117,15 @@ def _completed(given: dict[str, str], environ: Mapping[str, str]) -> dict[str, s
     if "PGAPPNAME" in environ:
         made.pop("application_name", None)
     made.update(given)
-    said = "sslmode" in given or "sslmode" in service or "PGSSLMODE" in environ
-    if not said and not _local(given, service, environ):
-        made["sslmode"] = "verify-full"
-        roots = "sslrootcert" in given or "sslrootcert" in service or "PGSSLROOTCERT" in environ
-        if not roots and not Path("~/.postgresql/root.crt").expanduser().exists():
-            made["sslrootcert"] = "system"
+    mode = given.get("sslmode") or service.get("sslmode") or environ.get("PGSSLMODE")
+    roots = given.get("sslrootcert") or service.get("sslrootcert") or environ.get("PGSSLROOTCERT")
+    # The system's authorities sign for anybody: without the name they prove nothing, as libpq says too.
+    if mode is None and (roots == "system" or not _local(given, service, environ)):
+        mode = made["sslmode"] = "verify-full"
+        if roots is None and not Path("~/.postgresql/root.crt").expanduser().exists():
+            roots = "system"
+    if roots == "system":
+        made["sslrootcert"] = _authorities(environ) if mode == "verify-full" else roots
     settings = " ".join(f"-c {name}={_escaped(value)}" for name, value in CANONICAL.items())
     asked = given.get("options") or service.get("options") or environ.get("PGOPTIONS") or ""
     made["options"] = f"{asked} {settings}".strip()
@@ -127,12 +136,36 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
+def _readable(url: str, given: Mapping[str, str]) -> None:
+    """ConfigError where libpq read something else out of the URL than was meant."""
+    if "replication" in given:
+        raise ConfigError("a source URL has no parameter replication", remedy="leave it out")
+    authority, _, path = url.partition("://")[2].partition("?")[0].partition("/")
+    ports = [port.strip() for port in given.get("port", "").split(",")]
+    cut = "@" in given.get("host", "") or (":" in authority and "@" in path)
+    if cut or not all(port.isdigit() for port in ports if port):
+        # A part of the password stands where host or port belong, so neither is shown.
+        raise ConfigError(
+            "the URL's password has a character in it that ends a password in a URL",
+            remedy="write @ / ? # : % in it as %40 %2F %3F %23 %3A %25, or give it by PGPASSWORD or the "
+            "password file, where it stands as it is",
+        )
+
+
+def _authorities(environ: Mapping[str, str]) -> str:
+    """The system's authorities, as libpq is told of them."""
+    if "SSL_CERT_FILE" in environ or "SSL_CERT_DIR" in environ:
+        return "system"
+    return next((bundle for bundle in _BUNDLES if Path(bundle).exists()), "system")
+
+
 def _local(given: Mapping[str, str], service: Mapping[str, str], environ: Mapping[str, str]) -> bool:
-    """Whether the server is on this machine: a socket, or a loopback address."""
-    named = given.get("hostaddr") or given.get("host")
-    named = named or service.get("hostaddr") or service.get("host")
-    named = named or environ.get("PGHOSTADDR") or environ.get("PGHOST") or ""
-    return all(_loopback(host.strip()) for host in named.split(","))
+    """Whether the server is on this machine: a socket, or a loopback address, and no other name for it."""
+    named = (
+        given.get(name) or service.get(name) or environ.get(f"PG{name.upper()}") or ""
+        for name in ("host", "hostaddr")
+    )
+    return all(_loopback(host.strip()) for hosts in named for host in hosts.split(","))
 
 
 def _loopback(host: str) -> bool:
