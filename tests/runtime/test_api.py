@@ -93,6 +93,19 @@ def test_what_was_not_acknowledged_comes_again(bench: Bench) -> None:
         assert rows_of(next(iter(stream))) == [("c", 1)]
 
 
+def test_finish_inside_of_a_large_transaction_delivers_the_rest_of_it(bench: Bench) -> None:
+    with _stream(bench, "changes", max_rows=2) as stream:
+        bench.source.insert(bench.items, *(row(n) for n in range(5)))
+        bench.source.insert(bench.items, row(9))
+        found = []
+        for delivery in stream:
+            found += rows_of(delivery)
+            stream.finish()
+            stream.acknowledge(delivery.token)
+    assert found == [("c", n) for n in range(5)]
+    assert bench.source.cursors["default"] == 1
+
+
 def test_finish_lets_what_is_being_handled_be_acknowledged(bench: Bench) -> None:
     with _stream(bench, "changes", max_rows=1) as stream:
         bench.source.insert(bench.items, row(1))

@@ -49,10 +49,12 @@ class CaptureStream:
 
     def __iter__(self) -> Iterator[Delivery]:
         attempt = 0
-        while not self._ending.is_set() and self.runtime.state == "running":
+        while self._going() and self.runtime.state == "running":
             try:
                 delivery = self.runtime.poll(self._poll)
             except Transient:
+                if self._ending.is_set():
+                    return
                 attempt += 1
                 self._ending.wait(self._backoff.delay(attempt))
                 continue
@@ -61,6 +63,11 @@ class CaptureStream:
                 yield delivery
             elif self.runtime.finished:
                 return
+
+    def _going(self) -> bool:
+        # Parts of a large transaction are acknowledged by the last one's token: to end between them would
+        # deliver the first ones again.
+        return not self._ending.is_set() or (self.runtime.inside and not self.runtime.closed)
 
     def acknowledge(self, token: Token, count: int | None = None) -> Token | None:
         """What was delivered with this token is durable; see `Runtime.acknowledge`.
@@ -72,9 +79,10 @@ class CaptureStream:
         return self.runtime.acknowledge(token, count)
 
     def finish(self) -> None:
-        """Deliver nothing more: the iteration ends when what is being handled is acknowledged.
+        """Begin nothing more: the iteration ends when what is being handled is acknowledged.
 
-        For a SIGTERM handler. Takes at most as long as one poll; nothing is delivered twice afterwards.
+        For a SIGTERM handler. Takes at most as long as one poll, or the rest of a large transaction that was
+        delivered in part; nothing is delivered twice afterwards.
         """
         self._ending.set()
 

@@ -117,6 +117,11 @@ class Runtime:
         """Delivered and not acknowledged, taken and not delivered, injected."""
         return self._ledger.pending + (self._intake.pending if self._intake else 0)
 
+    @property
+    def inside(self) -> bool:
+        """Whether a unit was delivered in part, and the rest of it is to follow."""
+        return self._ledger.open
+
     def holds_part(self, token: Token) -> bool:
         """Whether the token belongs to the part last delivered of a unit that is not whole yet."""
         return token is self._token and self._ledger.open
