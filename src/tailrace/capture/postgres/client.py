@@ -15,26 +15,14 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from tailrace.capture.postgres import refusals
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.model.errors import ConfigError, NeedsOperator, TailraceError, Transient
 from tailrace.model.secret import MASK
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-# Text, because a refused connection has no SQLSTATE. A server in another language makes these Transient.
-_REFUSED = (
-    ("password authentication failed", "correct the user and password of the URL"),
-    ("no password supplied", "give the password in the URL, in PGPASSWORD or in the password file"),
-    ("no pg_hba.conf entry", "allow this user and address in pg_hba.conf, then SELECT pg_reload_conf()"),
-    ("certificate verify failed", "give the server's authority by sslrootcert=… in the URL"),
-    ("does not match host name", "connect by a name of the server's certificate"),
-    ("root certificate file", "give the server's authority by sslrootcert=… in the URL"),
-    ("server does not support SSL", "configure TLS on the server, or say sslmode=disable in the URL"),
-    ("could not load system root", "give the server's authority by sslrootcert=… in the URL"),
-    ("definition of service", "correct the service's name, or its file"),
-    ("must be superuser or replication role", "ALTER ROLE … REPLICATION"),
-    ("permission denied to start WAL sender", "ALTER ROLE … REPLICATION"),
-)
+_SECRET = ("password", "sslpassword", "oauth_client_secret")
 _PASSING = ("08", "53", "57", "40", "58")
 
 
@@ -68,9 +56,10 @@ def translated(config: PostgresConfig) -> Iterator[None]:
 def translate(config: PostgresConfig, error: psycopg.Error) -> TailraceError:
     """What a driver's error means."""
     state = error.sqlstate
-    told = clean(config, error.diag.message_primary or str(error))
+    raw = error.diag.message_primary or str(error)
+    told = clean(config, raw)
     if state is None:
-        return refusal(config, told)
+        return refusal(config, raw)
     if state.startswith(_PASSING):
         return Transient(f"{config.name}: {told}")
     if state.startswith("28"):
@@ -82,15 +71,13 @@ def translate(config: PostgresConfig, error: psycopg.Error) -> TailraceError:
     return NeedsOperator(f"{config.name}: {told} (SQLSTATE {state})")
 
 
-def refusal(config: PostgresConfig, told: str) -> TailraceError:
-    """What a lost or refused connection means, by libpq's words."""
-    for words, remedy in _REFUSED:
-        if words in told:
-            return ConfigError(f"{config.name}: {told}", remedy=remedy)
-    if 'database "' in told and "does not exist" in told:
-        return ConfigError(f"{config.name}: {told}", remedy="correct the database in the URL")
-    if 'role "' in told and "does not exist" in told:
-        return ConfigError(f"{config.name}: {told}", remedy="correct the user in the URL")
+def refusal(config: PostgresConfig, raw: str) -> TailraceError:
+    """What a lost or refused connection means, by libpq's words, which a password may be one of."""
+    told = clean(config, raw)
+    given = {name: str(value) for name, value in _given(config).items()}
+    remedy = refusals.remedy(" ".join(raw.split()), given)
+    if remedy is not None:
+        return ConfigError(f"{config.name}: {told}", remedy=remedy)
     return Transient(f"{config.name}: {told}")
 
 
@@ -101,6 +88,12 @@ def _grant(told: str) -> str:
 
 def clean(config: PostgresConfig, text: str) -> str:
     """The message on one line, without a password."""
-    secret = conninfo_to_dict(config.dsn.reveal()).get("password")
     line = " ".join(text.split())
-    return line.replace(str(secret), MASK) if secret else line
+    for name, value in _given(config).items():
+        if name in _SECRET and value:
+            line = line.replace(str(value), MASK)
+    return line
+
+
+def _given(config: PostgresConfig) -> dict[str, Any]:
+    return dict(conninfo_to_dict(config.dsn.reveal()))

@@ -118,7 +118,8 @@ class Link:
     def _failure(self, result: pq.abc.PGresult) -> TailraceError:
         state = _state(result)
         raw = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
-        told = clean(self._config, raw.decode(errors="replace"))
+        words = raw.decode(errors="replace")
+        told = clean(self._config, words)
         message = f"{self._config.name}: {told}"
         if state == "42704" and "publication" in told:
             return SetupMissing(message, remedy="tailrace setup, then tailrace snapshot")
@@ -129,7 +130,7 @@ class Link:
         if state == "55000":
             # Invalidated, or past its log: the next start looks at the slot and says which.
             return Transient(message)
-        return NeedsOperator(f"{message} (SQLSTATE {state})") if state else refusal(self._config, told)
+        return NeedsOperator(f"{message} (SQLSTATE {state})") if state else refusal(self._config, words)
 
     def status(self, flush: int, *, reply: bool = False) -> None:
         """Tell the server what is durable; with `reply` it is asked for a sign of life."""
