@@ -34,11 +34,16 @@ class Capabilities:
     interleaved_snapshot: bool
     lag: bool
     standby: bool
+    # A table that cannot go on stops alone (`notices`), and the others go on.
+    partial: bool = False
+
+
+TABLE_STOPPED = "table_stopped"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing `coverage` or `check` found. `remedy` is the exact command or SQL that mends it."""
+    """One thing `coverage` or `notices` found. `remedy` is the exact command or SQL that mends it."""
 
     severity: Literal["error", "warning", "info"]
     code: str
@@ -76,6 +81,9 @@ class Consumer:
     name: str
     acknowledged: int
     pending: int | None = None
+    # Bytes of log that the source keeps for it, and what is about to go wrong with them.
+    retained: int | None = None
+    risk: str | None = None
 
 
 class Capture(ABC):
@@ -155,11 +163,20 @@ class Capture(ABC):
         Yields None when nothing came for `wait` seconds, so that its caller can look up. Memory is bounded
         at any transaction size. Before the first part it makes sure that the position can be continued:
         IdentityMismatch, LogLost, SchemaDrift or SetupMissing otherwise, never a gap. The same errors are
-        raised when that becomes so while it runs.
+        raised when that becomes so while it runs. Where `capabilities.partial` says so, a fault of some of
+        the tables stops those alone (`notices`).
 
         `accept` names, by table, the generation that the caller knows and has a fresh snapshot for (or takes
         one): such a table may have begun after `start`. Any other one that did is LogLost.
         """
+
+    def notices(self) -> list[Finding]:
+        """What is wrong with the running `live` that does not end it; quick, and from any thread.
+
+        A table that cannot go on while others do is told as TABLE_STOPPED. Nothing of it is delivered any
+        more, and it goes on only in a `live` whose `accept` names the generation that it then has.
+        """
+        return []
 
     @abstractmethod
     def acknowledge(self, position: Position, *, consumer: str) -> Position:

@@ -112,7 +112,7 @@ def test_a_table_that_began_after_the_position_needs_a_snapshot(
     database.sql("INSERT INTO late VALUES (1)")
     managed.setup([items, late])
     with pytest.raises(LogLost, match=r"public\.late"):
-        next(managed.live(start, [items, late], consumer=CONSUMER, wait=0.1))
+        next(managed.live(start, [late], consumer=CONSUMER, wait=0.1))
     accept = {late: managed.generations()[late][0]}
     next(managed.live(start, [items, late], consumer=CONSUMER, wait=0.1, accept=accept))
 

@@ -11,8 +11,9 @@ from tailrace.capture.postgres import catalog, provision, publication, slots, sn
 from tailrace.capture.postgres import names as table_names
 from tailrace.capture.postgres.client import Connection, session
 from tailrace.capture.postgres.config import PostgresConfig
+from tailrace.capture.postgres.halts import Halts
 from tailrace.capture.postgres.messages import lsn_text
-from tailrace.capture.postgres.stream import IDENTITY_REMEDY, Stream, head, identity
+from tailrace.capture.postgres.stream import IDENTITY_REMEDY, Stream, identity
 from tailrace.capture.postgres.visible import Recent
 from tailrace.model.change import ChangeBatch, Part
 from tailrace.model.errors import IdentityMismatch, LogLost, SetupMissing, Transient, UsageError
@@ -36,11 +37,13 @@ class PostgresCapture(Capture):
         interleaved_snapshot=True,
         lag=True,
         standby=False,
+        partial=True,
     )
 
     def __init__(self, config: PostgresConfig) -> None:
         self._config = config
         self._recent = Recent()
+        self._halts = Halts()
         self._closed = threading.Event()
         self._guard = threading.Lock()
         self._stream: Stream | None = None
@@ -109,7 +112,12 @@ class PostgresCapture(Capture):
     def consumers(self) -> list[Consumer]:
         with session(self._config) as connection:
             return [
-                Consumer(self._consumer(slot.name), slot.confirmed or 0)
+                Consumer(
+                    self._consumer(slot.name),
+                    slot.confirmed or 0,
+                    retained=slot.retained,
+                    risk=next((found.message for found in slots.risks(slot, self._config)), None),
+                )
                 for slot in slots.ours(connection, self._config)
             ]
 
@@ -118,7 +126,7 @@ class PostgresCapture(Capture):
         if stream is not None and (known := stream.head()) is not None:
             return known
         with session(self._config) as connection:
-            return Position(identity(connection, self._config), head(connection))
+            return Position(identity(connection, self._config), slots.end(connection))
 
     def live(
         self,
@@ -138,6 +146,7 @@ class PostgresCapture(Capture):
             stream = self._stream = Stream(
                 self._config,
                 self._recent,
+                self._halts,
                 self._closed,
                 start=start,
                 tables=tables,
@@ -149,6 +158,9 @@ class PostgresCapture(Capture):
         finally:
             with self._guard:
                 self._stream = None
+
+    def notices(self) -> list[Finding]:
+        return self._halts.findings()
 
     def acknowledge(self, position: Position, *, consumer: str) -> Position:
         stream = self._stream
@@ -176,9 +188,9 @@ class PostgresCapture(Capture):
         deadline = time.monotonic() + timeout
         consumer = self._named
         with session(self._config) as connection:
-            while head(connection) < position.version and time.monotonic() < deadline:
+            while slots.end(connection) < position.version and time.monotonic() < deadline:
                 time.sleep(_POLL)
-            if head(connection) >= position.version and (
+            if slots.end(connection) >= position.version and (
                 consumer is None
                 or visible.wait(
                     connection,
@@ -214,7 +226,7 @@ class PostgresCapture(Capture):
     def lag(self, position: Position) -> Lag:
         self._expect(position)
         with session(self._config) as connection:
-            behind = max(0, head(connection) - position.version)
+            behind = max(0, slots.end(connection) - position.version)
         since = self._recent.delivered_since(position.version)
         if behind == 0:
             return Lag(bytes=0, seconds=0.0)

@@ -235,8 +235,4 @@ def _slot(connection: Connection, config: PostgresConfig, slot: slots.Slot) -> l
         slots.checked(slot, connection)
     except TailraceError as error:
         return [Finding("error", "slot", error.message, None, error.remedy)]
-    if (risk := slots.risk(slot, config)) is not None:
-        code = "slot_at_risk" if slot.wal_status == "unreserved" else "wal_budget"
-        remedy = f"run the pipeline, or drop the slot: SELECT pg_drop_replication_slot('{slot.name}')"
-        return [Finding("warning", code, risk, None, remedy)]
-    return []
+    return slots.risks(slot, config)

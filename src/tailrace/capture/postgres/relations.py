@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from tailrace.capture.postgres import catalog
 from tailrace.capture.postgres.client import session
 from tailrace.capture.postgres.config import PostgresConfig
+from tailrace.capture.postgres.halts import Halts
 from tailrace.capture.postgres.messages import Relation, RelationColumn
 from tailrace.capture.postgres.publication import Member
 from tailrace.capture.postgres.types import column_type
+from tailrace.capture.postgres.visible import Recent
 from tailrace.model.errors import SchemaDrift
 from tailrace.model.table import Column, ColumnType, TableRef, TableSchema
 
@@ -36,34 +38,46 @@ def overridden(schema: TableSchema, types: Mapping[str, str]) -> TableSchema:
 class Relations:
     """The watched tables of one stream, by what the log says of them."""
 
-    def __init__(self, config: PostgresConfig, members: Mapping[TableRef, Member]) -> None:
-        self._config = config
+    def __init__(
+        self, config: PostgresConfig, members: Mapping[TableRef, Member], halts: Halts, recent: Recent
+    ) -> None:
+        self._config, self._halts, self._recent = config, halts, recent
         self._members = dict(members)
         self._by_oid = {member.oid: member for member in members.values()}
         self._known: dict[Relation, TableSchema | None] = {}
 
     def watch(self, relation: Relation) -> TableSchema | None:
-        """The table's schema; None where nobody asked for it. SchemaDrift where it is another table now."""
-        if relation in self._known:
-            return self._known[relation]
+        """The table's schema; None where nobody asked for it, or where it cannot go on."""
+        if relation not in self._known:
+            self._known[relation] = self._look(relation)
+        schema = self._known[relation]
+        if schema is not None and self._halts.silent(schema.ref, self._recent.first):
+            return None
+        return schema
+
+    def _look(self, relation: Relation) -> TableSchema | None:
         ref = TableRef(relation.namespace, relation.name)
         member = self._by_oid.get(relation.oid)
         if member is None:
             if ref in self._members:
-                raise SchemaDrift(
+                self._stop(
+                    ref,
                     f"table {ref} was dropped and created anew",
-                    remedy="tailrace setup, then tailrace snapshot",
+                    f"tailrace setup, then tailrace snapshot --table {ref}",
                 )
-            self._known[relation] = None
             return None
         if member.ref != ref:
-            raise SchemaDrift(
+            self._stop(
+                member.ref,
                 f"table {member.ref} was renamed to {ref}",
-                remedy=f"name {ref} in the configuration, or rename it back",
+                f"name {ref} in the configuration, or rename it back",
             )
-        schema = overridden(self._schema(relation, member), self._config.types)
-        self._known[relation] = schema
-        return schema
+            return None
+        return overridden(self._schema(relation, member), self._config.types)
+
+    def _stop(self, ref: TableRef, message: str, remedy: str) -> None:
+        self._halts.stop(ref, SchemaDrift(message, remedy=remedy))
+        self._halts.raise_if_all()
 
     def _schema(self, relation: Relation, member: Member) -> TableSchema:
         with session(self._config) as connection:

@@ -2,12 +2,12 @@
 
 It sends the status at an interval well below the server's patience, with what is acknowledged and visible to
 everyone (`visible.py`) as the flushed position. Once in a while it looks whether the publication still has
-the watched tables as they were, and whether the slot is at risk. What it finds is raised by the stream.
+the watched tables as they were, and whether the slot is at risk. A fault of a table stops that table
+(`halts.py`), any other one is raised by the stream.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,38 +16,15 @@ from typing import TypeVar
 from tailrace.capture.postgres import publication, slots
 from tailrace.capture.postgres.client import Connection, connect, translated
 from tailrace.capture.postgres.config import PostgresConfig
+from tailrace.capture.postgres.halts import Halts, changed
 from tailrace.capture.postgres.link import Link
 from tailrace.capture.postgres.publication import Member
 from tailrace.capture.postgres.visible import SNAPSHOT, Recent
-from tailrace.model.errors import NeedsOperator, SchemaDrift, SetupMissing, TailraceError, Transient
+from tailrace.model.errors import SetupMissing, TailraceError, Transient
 from tailrace.model.table import TableRef
 
-_log = logging.getLogger(__name__)
 _TICK = 0.1
 Answer = TypeVar("Answer")
-
-
-def changed(
-    found: publication.Publication | None, members: Mapping[TableRef, Member]
-) -> NeedsOperator | None:
-    """What happened to the publication of the watched tables, if something did."""
-    if found is None:
-        return SetupMissing("the publication was dropped", remedy="tailrace setup, then tailrace snapshot")
-    for ref, member in members.items():
-        now = found.members.get(ref)
-        if now is None:
-            return SetupMissing(
-                f"table {ref} is no longer published (it was dropped, renamed or taken out)",
-                remedy="tailrace setup, then tailrace snapshot",
-            )
-        if now.generation != member.generation:
-            return SchemaDrift(
-                f"table {ref} was set up anew (generation {now.generation}) while it was read",
-                remedy="tailrace snapshot",
-            )
-    if not (found.all_operations and found.via_root):
-        return SetupMissing("the publication no longer publishes every operation", remedy="tailrace setup")
-    return None
 
 
 class Sentinel:
@@ -61,17 +38,17 @@ class Sentinel:
         *,
         slot: str,
         members: Mapping[TableRef, Member],
+        halts: Halts,
         confirmed: int,
         interval: float,
     ) -> None:
         self._config, self._link, self._recent = config, link, recent
-        self._slot, self._members = slot, members
+        self._slot, self._members, self._halts = slot, members, halts
         self._interval = interval
         self._acknowledged = self.flushed = confirmed
         self._wake = threading.Event()
         self._closing = False
         self._asking = threading.Lock()
-        self._warned = False
         self._connection: Connection | None = None
         self._sent = self._watched = time.monotonic()
         self.failure: TailraceError | None = None
@@ -165,12 +142,19 @@ class Sentinel:
 
     def _watch(self, connection: Connection) -> None:
         found = publication.read(connection, self._config.publication)
-        self.failure = changed(found, self._members) or self.failure
-        self.slot = slots.find(connection, self._slot)
+        if found is None:
+            raise SetupMissing("the publication was dropped", remedy="tailrace setup, then tailrace snapshot")
+        if not (found.all_operations and found.via_root):
+            raise SetupMissing(
+                "the publication no longer publishes every operation by root", remedy="tailrace setup"
+            )
+        for ref, fault in changed(found, self._members).items():
+            # What is published again is behind a gap at once; what is not published sends nothing more.
+            self._halts.stop(ref, fault, 0 if ref in found.members else slots.end(connection))
+        self._halts.raise_if_all()
+        slot = slots.find(connection, self._slot)
+        if slot is None:
+            raise slots.missing(self._slot)
+        self._halts.risks = slots.risks(slot, self._config)
+        self.slot = slots.checked(slot, connection)
         self._settle(connection)
-        if self.slot is not None and (risk := slots.risk(self.slot, self._config)) is not None:
-            if not self._warned:
-                _log.warning("%s", risk)
-            self._warned = True
-        else:
-            self._warned = False

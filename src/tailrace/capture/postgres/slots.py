@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from psycopg import errors, sql
 
+from tailrace.capture.contract import Finding
 from tailrace.capture.postgres.client import Connection
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.messages import lsn_text
@@ -20,6 +21,7 @@ PREFIX = "tailrace_"
 PLUGIN = "pgoutput"
 _CREATE_SECONDS = 60
 _ESCAPE = re.compile("_(_|[0-9a-f]{2})")
+_END = "SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8"
 _SLOTS = """
 SELECT slot_name, plugin, slot_type, database, active_pid, wal_status,
        (restart_lsn - '0/0'::pg_lsn)::int8, (confirmed_flush_lsn - '0/0'::pg_lsn)::int8,
@@ -126,16 +128,28 @@ def checked(slot: Slot, connection: Connection) -> Slot:
     return slot
 
 
-def risk(slot: Slot, config: PostgresConfig) -> str | None:
-    """What the slot is about to lose, or to make the server keep beyond the budget; None if neither."""
+def risks(slot: Slot, config: PostgresConfig) -> list[Finding]:
+    """What the slot has lost, is about to lose, or makes the server keep beyond the budget."""
+    remedy = f"run the pipeline, or drop the slot: SELECT pg_drop_replication_slot('{slot.name}')"
+    if slot.lost:
+        message = f"replication slot {slot.name} is invalid: log it needs is gone"
+        return [Finding("error", "slot_lost", message, None, remedy)]
     if slot.wal_status == "unreserved":
-        return f"replication slot {slot.name} is about to lose log it needs (wal_status unreserved)"
+        message = f"replication slot {slot.name} is about to lose log it needs (wal_status unreserved)"
+        return [Finding("warning", "slot_at_risk", message, None, remedy)]
     if slot.retained is not None and slot.retained > config.wal_budget:
-        return (
+        message = (
             f"replication slot {slot.name} makes the server keep {slot.retained >> 20} MiB of log, "
             f"the budget is {config.wal_budget >> 20} MiB"
         )
-    return None
+        return [Finding("warning", "wal_budget", message, None, remedy)]
+    return []
+
+
+def end(connection: Connection) -> int:
+    """Where the log ends that can be read now."""
+    (version,) = connection.execute(_END).fetchone() or (0,)
+    return int(version)
 
 
 def missing(name: str) -> LogLost:

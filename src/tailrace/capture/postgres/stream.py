@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tailrace.capture.postgres import publication, slots
 from tailrace.capture.postgres.client import Connection, session
 from tailrace.capture.postgres.config import PostgresConfig
+from tailrace.capture.postgres.halts import Halts
 from tailrace.capture.postgres.link import Link
 from tailrace.capture.postgres.messages import frame_of, lsn_text
 from tailrace.capture.postgres.publication import Member
@@ -41,7 +42,6 @@ SELECT (SELECT system_identifier FROM pg_control_system())::text, pg_is_in_recov
 """
 # The running timeline is in the name of the log's file; the control file's is that of the last checkpoint.
 _TIMELINE = "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int"
-_HEAD = "SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8"
 _PATIENCE = "SELECT setting::int8 FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'"
 
 
@@ -54,12 +54,6 @@ def identity(connection: Connection, config: PostgresConfig) -> str:
     return f"postgres:{system}:{timeline}:{database}"
 
 
-def head(connection: Connection) -> int:
-    """Where the log ends that can be read now."""
-    (version,) = connection.execute(_HEAD).fetchone() or (0,)
-    return int(version)
-
-
 class Stream:
     """One run of `live`. `acknowledge` may be called between two parts."""
 
@@ -67,6 +61,7 @@ class Stream:
         self,
         config: PostgresConfig,
         recent: Recent,
+        halts: Halts,
         closed: threading.Event,
         *,
         start: Position,
@@ -74,7 +69,7 @@ class Stream:
         consumer: str,
         accept: Mapping[TableRef, str],
     ) -> None:
-        self._config, self._recent, self._closed = config, recent, closed
+        self._config, self._recent, self._halts, self._closed = config, recent, halts, closed
         self._start, self._tables, self._accept = start, list(tables), accept
         self._slot = slots.slot_name(config, consumer)
         self._sentinel: Sentinel | None = None
@@ -96,7 +91,7 @@ class Stream:
         if sentinel is None:
             return None
         try:
-            return self._start.at(sentinel.ask(head))
+            return self._start.at(sentinel.ask(slots.end))
         except Transient:
             return None
 
@@ -121,7 +116,7 @@ class Stream:
         interval = min(self._config.status_interval, patience / 4000) if patience else 10.0
         assembler = Assembler(
             self._start,
-            Relations(self._config, members).watch,
+            Relations(self._config, members, self._halts, self._recent).watch,
             self._recent.note,
             spill_bytes=self._config.spill_bytes,
             spill_directory=self._config.spill_directory,
@@ -132,6 +127,7 @@ class Stream:
             self._recent,
             slot=self._slot,
             members=members,
+            halts=self._halts,
             confirmed=confirmed,
             interval=interval,
         )
@@ -214,12 +210,16 @@ class Stream:
                 f"there is no publication {self._config.publication} in {self._config.name}",
                 remedy="tailrace setup",
             )
-        members = self._members(found)
+        if not (found.all_operations and found.via_root):
+            raise SetupMissing(
+                f"publication {self._config.publication} does not publish every operation by root",
+                remedy="tailrace setup",
+            )
         slot = slots.find(connection, self._slot)
         if slot is None:
             raise slots.missing(self._slot)
         slots.checked(slot, connection)
-        start, newest = self._start.version, head(connection)
+        start, newest = self._start.version, slots.end(connection)
         if start > newest:
             raise IdentityMismatch(
                 f"{self._config.name} is older than the state (restored from a backup?): "
@@ -232,27 +232,4 @@ class Stream:
                 f"after {lsn_text(start)} may be gone (was the slot made again?)",
                 remedy="tailrace snapshot",
             )
-        late = [
-            member
-            for ref, member in members.items()
-            if (member.began or 0) > start and self._accept.get(ref) != member.generation
-        ]
-        if late:
-            told = ", ".join(str(member.ref) for member in late)
-            raise LogLost(
-                f"capture began after {lsn_text(start)}, earlier changes are not in the log: {told}",
-                remedy=f"tailrace snapshot {' '.join(f'--table {member.ref}' for member in late)}",
-            )
-        return members, slot
-
-    def _members(self, found: publication.Publication) -> dict[TableRef, Member]:
-        members = {ref: found.members[ref] for ref in self._tables if ref in found.members}
-        lacking = [str(ref) for ref in self._tables if ref not in members or members[ref].began is None]
-        if lacking:
-            raise SetupMissing(f"not set up for capture: {', '.join(lacking)}", remedy="tailrace setup")
-        if not (found.all_operations and found.via_root):
-            raise SetupMissing(
-                f"publication {self._config.publication} does not publish every operation by root",
-                remedy="tailrace setup",
-            )
-        return members
+        return self._halts.begin(self._tables, found, start, self._accept), slot

@@ -48,6 +48,8 @@ class Recent:
         self._times: deque[tuple[int, float]] = deque(maxlen=_SAMPLES)
         # Up to here every transaction that is not visible is remembered.
         self.passed = 0
+        # The first of those that were noted last.
+        self.first = 0
 
     def note(self, ends: Ints, xids: Ints) -> None:
         """These transactions are about to be delivered."""
@@ -56,7 +58,7 @@ class Recent:
             self._xids.append(xids)
             if len(ends):
                 self._times.append((int(ends[-1]), time.time()))
-                self.passed = int(ends[-1])
+                self.first, self.passed = int(ends[0]), int(ends[-1])
 
     def begin(self, confirmed: int) -> None:
         """Another stream begins, at the slot's confirmed position."""
