@@ -25,6 +25,9 @@ basicConstraints = CA:FALSE
 extendedKeyUsage = clientAuth
 """
 
+_LATER = "20991231235959Z"
+EXPIRED = "20200201000000Z"
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -46,18 +49,18 @@ class Authority:
         self._run("req", "-x509", *_key("root"), "-subj", f"/CN=Tailrace test {name}", "-days", "3650",
                   "-config", self._settings(""), "-extensions", "authority", "-out", "root.pem")  # fmt: skip
         self._request("between", "Tailrace test intermediate")
-        self._sign("between", "root", "authority", 3650)
+        self._sign("between", "root", "authority")
 
-    def server(self, names: str = "DNS:db.tailrace.test", *, days: int = 3650) -> Certificate:
-        """A server's, for these alternative names; `days` below 0 makes one that has expired."""
+    def server(self, names: str = "DNS:db.tailrace.test", *, end: str = _LATER) -> Certificate:
+        """A server's, for these alternative names, that ends at `end`."""
         self._request("server", "tailrace server")
-        self._sign("server", "between", "server", days, names)
+        self._sign("server", "between", "server", end, names)
         return self._chained("server")
 
     def client(self, role: str) -> Certificate:
         """A client's, for this role."""
         self._request("client", role)
-        self._sign("client", "between", "client", 3650)
+        self._sign("client", "between", "client")
         return self._chained("client")
 
     def _chained(self, name: str) -> Certificate:
@@ -72,11 +75,8 @@ class Authority:
         self._run("req", *_key(name), "-subj", f"/CN={subject}", "-config", self._settings(""),
                   "-out", f"{name}.csr")  # fmt: skip
 
-    def _sign(self, name: str, by: str, section: str, days: int, names: str = "") -> None:
+    def _sign(self, name: str, by: str, section: str, end: str = _LATER, names: str = "") -> None:
         """By `openssl ca`: only that can make a certificate which has ended."""
-        begin, end = (
-            ("20200101000000Z", "20200201000000Z") if days < 0 else ("20200101000000Z", "20991231235959Z")
-        )
         work = self._directory / f"{by}.ca"
         work.mkdir(exist_ok=True)
         (work / "index.txt").touch()
@@ -87,9 +87,9 @@ class Authority:
             "rand_serial = yes\ndefault_md = sha256\npolicy = any\nunique_subject = no\n"
             "[any]\ncommonName = supplied\n"
         )
-        self._run("ca", "-batch", "-notext", "-config", str(settings), "-cert", f"{by}.pem", "-keyfile", f"{by}.key",
-                  "-in", f"{name}.csr", "-out", f"{name}.pem", "-extensions", section, "-startdate", begin,
-                  "-enddate", end)  # fmt: skip
+        self._run("ca", "-batch", "-notext", "-config", str(settings), "-cert", f"{by}.pem",
+                  "-keyfile", f"{by}.key", "-in", f"{name}.csr", "-out", f"{name}.pem",
+                  "-extensions", section, "-startdate", "20200101000000Z", "-enddate", end)  # fmt: skip
 
     def _settings(self, names: str) -> str:
         path = self._directory / "openssl.cnf"

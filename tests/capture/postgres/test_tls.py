@@ -15,7 +15,7 @@ from psycopg import pq
 from tailrace.capture.postgres import PostgresConfig
 from tailrace.capture.postgres.client import connect
 from tailrace.model.errors import ConfigError
-from tests.support.certificates import Authority, Certificate
+from tests.support.certificates import EXPIRED, Authority, Certificate
 from tests.support.postgres import PASSWORD, Database, Server, binaries
 from tests.support.waiting import wait_until
 
@@ -156,7 +156,7 @@ def test_an_unknown_authority_is_refused(secured: Secured, replication: bool) ->
 
 @KINDS
 def test_an_expired_certificate_is_refused(secured: Secured, replication: bool) -> None:
-    secured.show(secured.authority.server(days=-1))
+    secured.show(secured.authority.server(end=EXPIRED))
     try:
         refused(secured.url(sslrootcert=secured.authority.root), replication, "certificate")
         assert encrypted(secured.url(sslmode="require"), replication)

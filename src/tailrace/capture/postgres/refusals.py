@@ -17,10 +17,10 @@ from tailrace.model.table import quote
 _TRUST = "give the server's authority by sslrootcert=… in the URL; see that the certificate has not expired"
 _HBA = "allow this user, address and way in pg_hba.conf, then SELECT pg_reload_conf()"
 _CERTIFICATE = "give the client's certificate and key by sslcert=… and sslkey=… in the URL"
-_PASSWORD = "give the password by PGPASSWORD, the password file, or ${NAME} in the URL"
+_NONE_GIVEN = "give the password by PGPASSWORD, the password file, or ${NAME} in the URL"
 _REFUSED = (
     ("password authentication failed", "correct the user of the URL and its password"),
-    ("no password supplied", _PASSWORD),
+    ("no password supplied", _NONE_GIVEN),
     ("no pg_hba.conf entry", _HBA),
     ("pg_hba.conf rejects", _HBA),
     ("certificate verify failed", _TRUST),
