@@ -10,13 +10,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import os
-import pwd
 import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +24,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.support.installed import Installation, installation
 from tests.support.waiting import wait_until
 
 ROLE, PASSWORD = "tailrace", "canary-p@ss:w/ord"
@@ -43,15 +41,6 @@ SETTINGS = {
 }
 
 
-def binaries() -> Path | None:
-    """The newest server installed here."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[4]))
-    if found:
-        return found[-1].parent
-    on_path = shutil.which("postgres")
-    return Path(on_path).parent if on_path else None
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -59,34 +48,29 @@ def _free_port() -> int:
 
 
 @functools.cache
-def _template(bin_directory: Path, user: str | None) -> Path:
+def _template(installed: Installation) -> Path:
     """The files of a new server, made once: a copy of them is there sooner."""
-    directory = Path(tempfile.mkdtemp(prefix="tailrace-pg-"))
+    directory = installed.directory()
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    if user:
-        account = pwd.getpwnam(user)
-        os.chown(directory, account.pw_uid, account.pw_gid)
-    command = [str(bin_directory / "initdb"), "-D", str(directory / "data"), "-U", "postgres", "-A", "trust"]
-    command += ["-E", "UTF8", "--locale=C", "-N", "--wal-segsize=4"]
-    subprocess.run(command, check=True, capture_output=True, user=user, cwd="/")
-    return directory / "data"
+    data = directory / "data"
+    options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N", "--wal-segsize=4"]
+    command = installed.command("initdb", "-D", installed.inside(data), *options)
+    subprocess.run(command, check=True, capture_output=True, user=installed.user, cwd="/")
+    return data
 
 
 class Server:
     """One server, its files, and what can happen to it."""
 
-    def __init__(self, bin_directory: Path) -> None:
-        self._bin = bin_directory
-        self.directory = Path(tempfile.mkdtemp(prefix="tailrace-pg-"))
+    def __init__(self, installed: Installation) -> None:
+        self.installed = installed
+        self.directory = installed.directory()
         self.port = _free_port()
-        self._user: str | None = "postgres" if os.geteuid() == 0 else None
-        if self._user:
-            account = pwd.getpwnam(self._user)
-            os.chown(self.directory, account.pw_uid, account.pw_gid)
         self._process: subprocess.Popen[bytes] | None = None
         self._databases: list[Database] = []
-        template = _template(bin_directory, self._user)
-        subprocess.run(["cp", "-a", str(template), str(self.data)], check=True, user=self._user, cwd="/")
+        subprocess.run(
+            ["cp", "-a", str(_template(installed)), str(self.data)], check=True, user=installed.user, cwd="/"
+        )
         hba = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
         (self.data / "pg_hba.conf").write_text(hba)
         self.start()
@@ -102,13 +86,14 @@ class Server:
 
     def start(self, **settings: str) -> None:
         """Start it, and wait until it answers."""
-        command = [str(self._bin / "postgres"), "-D", str(self.data), "-p", str(self.port)]
-        command += ["-k", str(self.directory)]
+        inside = self.installed.inside
+        command = self.installed.command("postgres", "-D", inside(self.data), "-p", str(self.port))
+        command += ["-k", inside(self.directory)]
         for name, value in {**SETTINGS, **settings}.items():
             command += ["-c", f"{name}={value}"]
         with (self.directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, user=self._user, cwd="/", start_new_session=True
+                command, stdout=log, stderr=log, user=self.installed.user, cwd="/", start_new_session=True
             )
         wait_until(self._answers, timeout=30, what="the server's start")
 
@@ -171,19 +156,19 @@ class Server:
             host=str(self.directory), port=self.port, user=user, dbname=database, autocommit=True
         )
 
-    def database(self) -> Database:
-        self._databases.append(Database(self))
+    def database(self, options: str = "") -> Database:
+        self._databases.append(Database(self, options))
         return self._databases[-1]
 
 
 class Database:
     """A database of its own: `app` owns what is in it, `tailrace` may read it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, options: str = "") -> None:
         self.server = server
         self.name = f"t{uuid.uuid4().hex[:12]}"
         with server.admin() as connection:
-            connection.execute(f"CREATE DATABASE {self.name} OWNER app")
+            connection.execute(f"CREATE DATABASE {self.name} OWNER app {options}")
         self._connections: list[psycopg.Connection[Any]] = []
         with self.admin() as connection:
             connection.execute("ALTER SCHEMA public OWNER TO app")
@@ -251,7 +236,7 @@ class Database:
 
 
 def _server() -> Server:
-    found = binaries()
+    found = installation()
     if found is None:
         pytest.skip("unavailable: a PostgreSQL server")
     return Server(found)

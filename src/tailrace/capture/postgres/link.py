@@ -38,8 +38,10 @@ class Link:
         self._connection = connect(config, replication=True)
         self._pgconn = self._connection.pgconn
         self.heard = time.monotonic()
+        self._over = False
         try:
             with translated(config):
+                self._as_it_is()
                 self._start(slot, begin, streaming)
                 self._pgconn.nonblocking = 1
         except BaseException:
@@ -47,6 +49,11 @@ class Link:
             raise
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, select.POLLIN)
+
+    def _as_it_is(self) -> None:
+        """A database of encoding SQL_ASCII holds any bytes; the server refuses to send them as UTF-8."""
+        if self._connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+            self._connection.execute("SET client_encoding TO 'SQL_ASCII'")
 
     def _start(self, slot: str, begin: int, streaming: bool) -> None:
         names = sql.Literal(sql.Identifier(self._config.publication).as_string(self._connection))
@@ -90,6 +97,8 @@ class Link:
         found: list[memoryview] = []
         size = 0
         with self._lock:
+            if self._over:
+                raise self._ended()
             get, append = self._pgconn.get_copy_data, found.append
             empty = False
             while size < limit:
@@ -104,6 +113,8 @@ class Link:
                     self._pgconn.consume_input()
                     empty = True
                 else:
+                    # What came before the end is delivered first; asked again, libpq would not tell why.
+                    self._over = True
                     if found:
                         break
                     raise self._ended()
