@@ -11,41 +11,57 @@ from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from bench.measure import Figure
+from bench.measure import Outcome
 
-NAMES = ("sqlite",)
+NAMES = ("sqlite", "postgres")
+# These take options of their own.
+WITH_OPTIONS = ("postgres",)
 
 
-def main(names: list[str]) -> int:
-    """Run the named benchmarks, or all; the exit code is 1 if a bar was missed."""
+def main(words: list[str]) -> int:
+    """Run the named benchmarks, or all; the exit code is 1 if a bar was missed.
+
+    What follows the first option belongs to the benchmark: `postgres --rows 50000`.
+    """
     console = Console()
-    missed = 0
-    for name in names or list(NAMES):
-        if name not in NAMES:
-            console.print(f"unknown benchmark {name}; known: {', '.join(NAMES)}")
-            return 2
+    cut = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
+    names, arguments = words[:cut] or list(NAMES), words[cut:]
+    known = set(WITH_OPTIONS if arguments else NAMES)
+    if unknown := [name for name in names if name not in known]:
+        told = "benchmark with options" if arguments else "benchmark"
+        console.print(f"unknown {told} {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+        return 2
+    failed = False
+    for name in names:
         begun = time.monotonic()
-        figures: list[Figure] = importlib.import_module(f"bench.{name}").run(console)
-        missed += sum(1 for figure in figures if figure.ok is False)
-        show(console, name, figures, time.monotonic() - begun)
-        save(name, figures)
-    return 1 if missed else 0
+        module = importlib.import_module(f"bench.{name}")
+        if name in WITH_OPTIONS:
+            outcome: Outcome = module.run(console, arguments)
+        else:
+            outcome = Outcome(module.run(console))
+        show(console, name, outcome, time.monotonic() - begun)
+        save(name, outcome)
+        failed = failed or not outcome.ok
+    return 1 if failed else 0
 
 
-def show(console: Console, name: str, figures: list[Figure], seconds: float) -> None:
+def show(console: Console, name: str, outcome: Outcome, seconds: float) -> None:
     """The table a person reads."""
     table = Table(title=f"bench {name} ({seconds:.0f} s)", title_justify="left")
     for column in ("what", "figure", "bar", ""):
         table.add_column(column, justify="right" if column in ("figure", "bar") else "left")
-    for figure in figures:
+    for figure in outcome.figures:
         verdict = "" if figure.ok is None else "[green]held[/]" if figure.ok else "[red]missed[/]"
         table.add_row(figure.what, figure.shown, figure.bar or "", verdict)
     console.print(table)
+    for problem in outcome.problems:
+        console.print(f"[red]problem:[/] {escape(problem)}", highlight=False)
 
 
-def save(name: str, figures: list[Figure]) -> None:
+def save(name: str, outcome: Outcome) -> None:
     """The same for machines."""
     directory = Path(__file__).parent / "results"
     directory.mkdir(exist_ok=True)
@@ -53,7 +69,9 @@ def save(name: str, figures: list[Figure]) -> None:
         "benchmark": name,
         "python": platform.python_version(),
         "versions": {package: version(package) for package in ("pyspark", "pyarrow", "deltalake")},
-        "figures": [figure.to_json() for figure in figures],
+        "figures": [figure.to_json() for figure in outcome.figures],
+        "details": outcome.details,
+        "problems": outcome.problems,
     }
     (directory / f"{name}.json").write_text(json.dumps(body, indent=2) + "\n")
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
@@ -33,6 +33,22 @@ class Figure:
     def to_json(self) -> dict[str, Any]:
         """The number for machines."""
         return {"what": self.what, "value": self.value, "unit": self.unit, "bar": self.bar, "ok": self.ok}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a benchmark found: figures, what they were made of, and what went wrong on the way."""
+
+    figures: list[Figure]
+    details: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    bars: bool = True
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything was measured and, where bars count, every bar held."""
+        missed = any(figure.ok is False for figure in self.figures)
+        return not self.problems and not (self.bars and missed)
 
 
 def at_least(what: str, value: float, bar: float) -> Figure:

@@ -1,0 +1,229 @@
+"""PostgreSQL → Spark against a client that only counts and against Debezium, on the same log of one server.
+
+Every contestant has a slot from before the writes and reads the same log from there, one after the other,
+each in a process of its own. Bars are ratios within one run, so a slow or busy machine changes both sides.
+Rates count from the start of the query, engine or client to its end; `sustained` leaves out what starting
+costs by itself: for Tailrace the seconds of a query without rows, for the others the time to their first row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bench import postgres_data
+from bench.contestant import Contestant, Failed
+from bench.measure import Figure, Outcome, at_least, at_most
+from bench.postgres_data import Workload
+from bench.postgres_server import Server, running
+from bench.usage import Sampler, Watch
+
+ROWS, QUICK_ROWS = 500_000, 50_000
+COUNT, NOOP, PARQUET, DEBEZIUM = "count", "tailrace-noop", "tailrace-parquet", "debezium"
+NAMES = (COUNT, NOOP, PARQUET, DEBEZIUM)
+MODULES = {"count": "bench.postgres_count", "tailrace": "bench.postgres_spark"}
+# The process of Spark that holds the capture.
+CAPTURE = "python_streaming_source_runner"
+MEMORY_BAR = 600
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one contestant did with one workload.
+
+    CPU seconds are of all its processes, `server` those of the walsender. `peak_mb` is the process that holds
+    the capture, `tree_peak_mb` the sum of all. `empty_seconds` is a query without rows.
+    """
+
+    workload: str
+    title: str
+    contestant: str
+    rows: int
+    seconds: float
+    sustained_seconds: float
+    empty_seconds: float | None
+    cpu_seconds: float
+    server_cpu_seconds: float
+    peak_mb: float
+    tree_peak_mb: float
+
+    @property
+    def rate(self) -> float:
+        """Rows a second from start to end."""
+        return self.rows / self.seconds
+
+    @property
+    def sustained(self) -> float | None:
+        """Rows a second without the start; None where the start was nearly all."""
+        if self.sustained_seconds < self.seconds / 10:
+            return None
+        return self.rows / self.sustained_seconds
+
+
+class Run:
+    """One run: a server, a process for each kind of contestant, results and what went wrong."""
+
+    def __init__(self, console: Console, options: argparse.Namespace, server: Server, home: Path) -> None:
+        self._console, self._options, self._server = console, options, server
+        self.results: list[Result] = []
+        self.problems: list[str] = []
+        # Both sinks of Tailrace share a process, which is its warm session.
+        kinds = dict.fromkeys(name.partition("-")[0] for name in NAMES if name in options.only)
+        self._contestants = {kind: Contestant(kind, MODULES[kind], home) for kind in kinds if kind in MODULES}
+
+    def close(self) -> None:
+        """End the contestants."""
+        for contestant in self._contestants.values():
+            contestant.close()
+
+    def workload(self, workload: Workload) -> None:
+        """Slots, writes, then one contestant after the other."""
+        self._tell(f"[bold]{workload.title}[/]")
+        common = {"port": self._server.port, "database": workload.name, "view": self._options.view}
+        postgres_data.make(self._server, workload)
+        for contestant in self._contestants.values():
+            contestant.ask("prepare", **common)
+        self._tell("  slots are there, writing")
+        postgres_data.write(self._server, workload)
+        for name in NAMES:
+            kind, _, sink = name.partition("-")
+            if name not in self._options.only or kind not in self._contestants:
+                continue
+            try:
+                result = self._drain(workload, self._contestants[kind], name, {**common, "sink": sink})
+            except Failed as error:
+                self.problems.append(f"{workload.title}: {error}")
+                self._tell(f"  {name}: [red]failed[/]: {escape(str(error))}")
+                continue
+            self._tell(f"  {name}: {result.rate:,.0f} rows/s, {result.seconds:.2f} s")
+            if workload.name != "warm":
+                self.results.append(result)
+        postgres_data.drop(self._server, workload)
+
+    def _drain(
+        self, workload: Workload, contestant: Contestant, name: str, arguments: dict[str, object]
+    ) -> Result:
+        whole, sender = Watch(contestant.pid), Watch(self._server.pid, "walsender")
+        capture = Watch(contestant.pid, CAPTURE if contestant.name == "tailrace" else None)
+        with Sampler(whole, sender, capture):
+            answer = contestant.ask("drain", rows=workload.rows, **arguments)
+        return Result(
+            workload=workload.name,
+            title=workload.title,
+            contestant=name,
+            rows=answer["rows"],
+            seconds=answer["seconds"],
+            sustained_seconds=answer["sustained"],
+            empty_seconds=answer.get("empty"),
+            cpu_seconds=whole.cpu,
+            server_cpu_seconds=sender.cpu,
+            peak_mb=capture.peak / 1e6,
+            tree_peak_mb=whole.peak_sum / 1e6,
+        )
+
+    def _tell(self, text: str) -> None:
+        self._console.print(text, highlight=False)
+
+
+def run(console: Console, arguments: list[str]) -> Outcome:
+    """All workloads, all contestants."""
+    options = _options(arguments)
+    busy, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if busy > cores / 2:
+        console.print(
+            f"[yellow]this machine is busy[/] (load {busy:.1f} on {cores} cores): figures will be low"
+        )
+    with tempfile.TemporaryDirectory(prefix="bench-") as name, running() as server:
+        made = Run(console, options, server, Path(name))
+        try:
+            for workload in postgres_data.workloads(options.rows):
+                if workload.name in ("warm", *options.workloads):
+                    made.workload(workload)
+        finally:
+            made.close()
+    _show(console, made.results)
+    details = [_json(result) for result in made.results]
+    return Outcome(_figures(made.results), details, made.problems, bars=not options.no_bars)
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog='make bench BENCH="postgres …"', description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--rows", type=int, default=ROWS, help=f"rows of the first workload ({ROWS})")
+    parser.add_argument("--quick", action="store_true", help=f"only {QUICK_ROWS} rows")
+    parser.add_argument("--no-bars", action="store_true", help="end with 0 also when a bar was missed")
+    parser.add_argument("--view", default="envelope", help="Tailrace's view (envelope, its default)")
+    parser.add_argument(
+        "--only", type=_list, default=list(NAMES), help=f"contestants, by commas: {','.join(NAMES)}"
+    )
+    parser.add_argument(
+        "--workloads", type=_list, default=["small", "big", "changes"], help="by commas: small,big,changes"
+    )
+    options = parser.parse_args(arguments)
+    if unknown := set(options.only) - set(NAMES):
+        parser.error(f"unknown contestant {', '.join(unknown)}")
+    if options.quick:
+        options.rows = QUICK_ROWS
+    if options.rows < postgres_data.PER_TRANSACTION * 2:
+        parser.error("--rows is too small")
+    return options
+
+
+def _list(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _show(console: Console, results: list[Result]) -> None:
+    """A table for each workload."""
+    for title in dict.fromkeys(one.title for one in results):
+        table = Table(title=title, title_justify="left")
+        table.add_column("", no_wrap=True)
+        for column in ("s", "rows/s", "sustained", "CPU s", "server", "MB", "all MB"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for one in results:
+            if one.title == title:
+                table.add_row(
+                    one.contestant,
+                    f"{one.seconds:.2f}",
+                    f"{one.rate:,.0f}",
+                    f"{one.sustained:,.0f}" if one.sustained else "",
+                    f"{one.cpu_seconds:.2f}",
+                    f"{one.server_cpu_seconds:.2f}",
+                    f"{one.peak_mb:,.0f}",
+                    f"{one.tree_peak_mb:,.0f}",
+                )
+        console.print(table)
+
+
+def _figures(results: list[Result]) -> list[Figure]:
+    """The ratios, and their bars."""
+    found = {(one.workload, one.contestant): one for one in results}
+    figures: list[Figure] = []
+    for workload in dict.fromkeys(one.workload for one in results):
+        ours = found.get((workload, NOOP))
+        files = found.get((workload, PARQUET))
+        for peer, bar in ((COUNT, 0.7), (DEBEZIUM, 3.0)):
+            other = found.get((workload, peer))
+            if other and ours:
+                figures.append(at_least(f"{workload}: no-op against {peer}", ours.rate / other.rate, bar))
+            if other and ours and other.sustained and ours.sustained:
+                ratio = ours.sustained / other.sustained
+                figures.append(Figure(f"{workload}: no-op against {peer}, sustained", ratio, "×"))
+            if other and files:
+                ratio = files.rate / other.rate
+                figures.append(Figure(f"{workload}: Parquet against {peer}", ratio, "×"))
+        if workload == "big" and ours:
+            figures.append(at_most("big: peak memory of the capture process", ours.peak_mb, MEMORY_BAR, "MB"))
+    return figures
+
+
+def _json(result: Result) -> dict[str, object]:
+    return {**asdict(result), "rate": result.rate, "sustained_rate": result.sustained}
