@@ -41,6 +41,9 @@ SETTINGS = {
 }
 
 
+binaries = installation
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

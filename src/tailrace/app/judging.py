@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tailrace.config import Config
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_UNSET = ("not_set_up", "not_permitted")
 _MASTER = re.compile(r"local|local\[(\d+|\*)(,\s*\d+)?\]|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
 
 
@@ -86,6 +87,19 @@ def unwritable(directory: Path, what: str) -> str | None:
         why = f"cannot be written ({error.strerror})"
         return f"{there} {why}, so {what} cannot be kept in {directory}"
     return None
+
+
+def going_on(
+    findings: Sequence[Finding], config: Config, capture: Capture, refs: Sequence[TableRef]
+) -> list[Finding]:
+    """The findings without those of tables that stand still alone, while a former run's others go on."""
+    offset = known_offset(config)
+    if offset is None or not capture.capabilities.partial:
+        return list(findings)
+    unset = {f.table for f in findings if f.severity == "error" and f.code in _UNSET}
+    if not any(str(ref) in offset.snapshots and str(ref) not in unset for ref in refs):
+        return list(findings)
+    return [f for f in findings if f.table not in unset or f.table not in offset.snapshots]
 
 
 def refuse(findings: Sequence[Finding]) -> None:

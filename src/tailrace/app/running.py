@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.app.backends import opened
 from tailrace.app.belonging import claim
-from tailrace.app.judging import judge, refuse
+from tailrace.app.judging import going_on, judge, refuse
 from tailrace.app.parts import captured_tables, checkpoint_of, feeds_of, mirrors_of, spark_log_of
 from tailrace.model.errors import NeedsOperator, TailraceError
 
@@ -33,7 +33,7 @@ def pipeline_spec(config: Config) -> PipelineSpec:
     with opened(config) as capture:
         refs = captured_tables(config, capture)
         mirrors, feeds = mirrors_of(config, capture, refs), feeds_of(config, capture, refs)
-        refuse(judge(config, capture, refs))
+        refuse(going_on(judge(config, capture, refs), config, capture, refs))
     state = config.state.directory
     snapshot = bool(mirrors) or any(feed.snapshot for feed in feeds)
     options = {

@@ -31,6 +31,8 @@ _LEVELS = {
     "mirror.applied": Level.debug,
     "pipeline.progress": Level.debug,
     "sink.retry": Level.warning,
+    "source.notice": Level.warning,
+    "source.notice.over": Level.warning,
 }
 
 

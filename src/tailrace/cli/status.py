@@ -62,8 +62,12 @@ def _facts(found: Status, starting: bool) -> list[tuple[str, str]]:
     if found.lag is None:
         lag = "unknown until the first batch"
     else:
-        lag = counted(found.lag.changes, "change") if found.lag.changes is not None else "unknown"
-        lag += f", {seconds(found.lag.seconds)}" if found.lag.seconds is not None else ""
+        known = [
+            counted(found.lag.changes, "change") if found.lag.changes is not None else None,
+            f"{size(found.lag.bytes)} of log" if found.lag.bytes is not None else None,
+            seconds(found.lag.seconds) if found.lag.seconds is not None else None,
+        ]
+        lag = ", ".join(part for part in known if part is not None) or "unknown"
     return [
         ("pipeline", found.name),
         ("state", state),
@@ -82,6 +86,9 @@ def _consumers(found: Status) -> list[tuple[str, str, str]]:
     rows = [("consumer", "acknowledged", "pending")]
     for consumer in found.consumers:
         pending = str(consumer.pending) if consumer.pending is not None else "unknown"
+        if consumer.retained is not None:
+            pending = f"{size(consumer.retained)} of log kept"
+        pending += f": {consumer.risk}" if consumer.risk else ""
         mark = " (this pipeline)" if consumer.name == found.consumer else ""
         rows.append((consumer.name + mark, str(consumer.acknowledged), pending))
     return rows
@@ -93,5 +100,6 @@ def _tables(tables: list[TableStatus]) -> list[tuple[str, str]]:
         text = {"none": "not begun", "running": f"{table.chunks_done} of {table.chunks} chunks"}.get(
             table.snapshot, "complete"
         )
-        rows.append((table.table, text + (", a fresh one is requested" if table.requested else "")))
+        text += ", a fresh one is requested" if table.requested else ""
+        rows.append((table.table, text + (f"; {table.problem}" if table.problem else "")))
     return rows

@@ -8,6 +8,7 @@ end of the run, because Spark tells the source of a commit only when another bat
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,11 +16,13 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from tailrace.capture.contract import Finding
 from tailrace.engine.gate import Gate
 from tailrace.engine.progress import committed, is_committed
 from tailrace.engine.spec import PipelineSpec
 from tailrace.engine.writer import BatchWriter
 from tailrace.model.errors import TailraceError
+from tailrace.runtime.notices import Notices
 from tailrace.runtime.observer import Observer, Silence
 from tailrace.spark.crossing import cause
 from tailrace.spark.offsets import Offset
@@ -93,12 +96,14 @@ class Pipeline:
             raise self._ours(error) from error
 
     def _watch(self, query: StreamingQuery) -> None:
-        told = ""
+        told, notices = "", Notices(self._observer)
         while query.isActive and not self._stopped_within(WATCH_SECONDS):
             progress = query.lastProgress
             if progress is not None and progress["timestamp"] != told:
                 told = progress["timestamp"]
-                self._observer.event("pipeline.progress", **_numbers(progress))
+                self._observer.event("pipeline.progress", **(numbers := _numbers(progress)))
+                if (found := _notices(numbers["source"])) is not None:
+                    notices.tell(found)
 
     def _stopped_within(self, seconds: float) -> bool:
         if not self._stopping:
@@ -150,3 +155,11 @@ def _numbers(progress: Any) -> dict[str, Any]:
         "rate": progress["processedRowsPerSecond"],
         "source": source.get("latestOffset"),
     }
+
+
+def _notices(source: Any) -> list[Finding] | None:
+    """What the source's report says it lives with; None where it reports nothing."""
+    body = json.loads(source) if isinstance(source, str) and source.startswith("{") else source
+    if not isinstance(body, dict) or not isinstance(body.get("notices"), list):
+        return None
+    return [Finding(**notice) for notice in body["notices"]]

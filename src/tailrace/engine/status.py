@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tailrace.capture.contract import Capture, Consumer, Lag
@@ -31,6 +31,8 @@ class TableStatus:
     chunks_done: int = 0
     chunks: int = 0
     requested: bool = False
+    # Why it stands still, or will be read again.
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,12 @@ def read_status(
     problem: str | None = None
     consumers: list[Consumer] = []
     lag: Lag | None = None
+    generations: dict[TableRef, str] | None = None
     try:
         source = capture.identity()
         head = capture.head().version
         consumers = capture.consumers()
+        generations = {ref: found[0] for ref, found in capture.generations().items()}
         if offset is not None:
             lag = capture.lag(offset.position)
     except NeedsOperator as error:
@@ -95,7 +99,10 @@ def read_status(
         changelog_bytes=sum(sizes.values()),
         changelog_segments=sum(1 for file in sizes if file.endswith(".seg")),
         consumers=consumers,
-        tables=[_table(ref, offset, str(ref) in requested) for ref in tables],
+        tables=[
+            replace(_table(ref, offset, str(ref) in requested), problem=_problem(ref, offset, generations))
+            for ref in tables
+        ],
     )
 
 
@@ -112,6 +119,15 @@ def _owner(state: str) -> Owner | None:
 
 def _alive(owner: Owner) -> bool:
     return owner.heartbeat != 0 and not owner.dead and abs(time.time() - owner.heartbeat) < STALE_SECONDS
+
+
+def _problem(ref: TableRef, offset: Offset | None, generations: dict[TableRef, str] | None) -> str | None:
+    cursor = offset.snapshots.get(str(ref)) if offset else None
+    if cursor is None or generations is None or generations.get(ref) == cursor.generation:
+        return None
+    if ref not in generations:
+        return "stopped: it is no longer set up for capture"
+    return "capture began anew: stopped until it is read again, by a start or `tailrace snapshot`"
 
 
 def _table(ref: TableRef, offset: Offset | None, requested: bool) -> TableStatus:

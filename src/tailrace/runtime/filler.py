@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tailrace.capture.contract import Capture, Lag
+from tailrace.capture.contract import Capture, Finding, Lag
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.changelog.log import Changelog
 from tailrace.changelog.statefile import read_state, write_state
@@ -35,6 +35,7 @@ from tailrace.runtime import guard
 from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.cutting import Cutter
 from tailrace.runtime.feed import Feed
+from tailrace.runtime.notices import Notices
 from tailrace.runtime.observer import Observer, Silence, told
 
 Ack = Literal["sink", "changelog"]
@@ -50,13 +51,17 @@ HOUSEKEEPING_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Health:
-    """How the thread is. `error` is the last fault's text, `attempt` counts tries since the last progress."""
+    """How the thread is. `error` is the last fault's text, `attempt` counts tries since the last progress.
+
+    `notices` is what the capture lives with: stopped tables, log at risk.
+    """
 
     state: State
     attempt: int
     error: str | None
     end: int
     acknowledged: int
+    notices: tuple[Finding, ...] = ()
 
 
 class _Closing(Exception):
@@ -92,6 +97,7 @@ class Filler:
         self._wait = wait
         self._backoff = backoff or Backoff()
         self._observer: Observer = observer or Silence()
+        self._notices = Notices(self._observer)
         self._fs, root = open_filesystem(changelog.uri)
         self._path = f"{root}/filler.json"
         self._thread = threading.Thread(target=self._run, name="tailrace-filler", daemon=True)
@@ -205,7 +211,8 @@ class Filler:
 
     def health(self) -> Health:
         """How it is, now."""
-        return Health(self._state, self._attempt, self._error, self._changelog.end, self._recorded)
+        notices = tuple(self._capture.notices())
+        return Health(self._state, self._attempt, self._error, self._changelog.end, self._recorded, notices)
 
     def lag(self) -> Lag:
         """How far the acknowledged position trails the source; asked at most once a second."""
@@ -355,6 +362,7 @@ class Filler:
         now = time.monotonic()
         if now - self._kept_house >= HOUSEKEEPING_SECONDS:
             self._kept_house = now
+            self._notices.tell(self._capture.notices())
             self._save()
             self._changelog.prune()
 

@@ -29,6 +29,7 @@ from tailrace.runtime.beginning import Beginning, Mode
 from tailrace.runtime.checkpoint import Checkpoint, CheckpointStore, Order
 from tailrace.runtime.delivery import Counters, Delivery, Item, Ledger, Piece, Token
 from tailrace.runtime.intake import Intake
+from tailrace.runtime.notices import Notices
 from tailrace.runtime.observer import Observer, Silence, told
 from tailrace.runtime.opening import Opening
 
@@ -61,6 +62,7 @@ class Runtime:
         self._consumer = consumer
         self._streams = mode != "snapshot"
         self._observer: Observer = observer or Silence()
+        self._notices = Notices(self._observer)
         self._clock = clock
         self._opening = Opening(
             capture,
@@ -194,6 +196,7 @@ class Runtime:
                     items = intake.pack(inside=inside, deadline=deadline, ended=self._closed.is_set)
             finally:
                 self.counters.deduplicated = intake.feed.deduplicated
+                self._notices.tell(self._capture.notices())
             return None if self._closed.is_set() else self._deliver(items, inside)
 
     def _deliver(self, items: list[Item], inside: bool) -> Delivery | None:

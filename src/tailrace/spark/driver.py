@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tailrace.capture.contract import Capture
+from tailrace.capture.contract import TABLE_STOPPED, Capture
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.changelog.log import Changelog
 from tailrace.changelog.statefile import read_state, write_state
@@ -78,6 +78,7 @@ class StreamDriver:
         self._changelog: Changelog | None = None
         self._filler: Filler | None = None
         self._generations: dict[TableRef, str] = {}
+        self._held: set[str] = set()
         self._initial: Offset | None = None
         self._newest: Offset | None = None
         self._bounded = False
@@ -111,6 +112,7 @@ class StreamDriver:
         if time.monotonic() - self._looked > LOOK_FOR_REQUESTS:
             self._snapshots.look_for_requests()
             self._looked = time.monotonic()
+            filler = self._revived(start, filler)
         if self._bounded and self._target is None:
             self._target = self._capture.head().version
         if self._target is not None:
@@ -170,10 +172,12 @@ class StreamDriver:
         """Numbers for Spark's progress: how far the newest offset trails the source."""
         if self._filler is None or self._newest is None:
             return None
+        health = self._filler.health()
         return {
             "position": self._newest.position.version,
             "lag": dataclasses.asdict(self._filler.lag()),
-            "state": self._filler.health().state,
+            "state": health.state,
+            "notices": [dataclasses.asdict(notice) for notice in health.notices],
             "chunks_left": sum(cursor.of - cursor.next for cursor in self._newest.snapshots.values()),
         }
 
@@ -249,6 +253,11 @@ class StreamDriver:
         identity = self._same_source(start)
         self._patiently(lambda: self._capture.register(self._consumer))
         self._generations = {ref: found[0] for ref, found in self._capture.generations().items()}
+        self._snapshots.look_for_requests()
+        accepted = self._accepted(start)
+        self._held = {str(ref) for ref in self._refs if ref not in accepted}
+        if new := [table for table in self._held if table not in start.snapshots]:
+            raise SetupMissing(f"not set up for capture: {', '.join(sorted(new))}", remedy="tailrace setup")
         changelog = self._open_changelog(identity)
         self._refill(changelog, start)
         # The GIL: a decoding thread must not make Spark's calls wait for their turn.
@@ -260,7 +269,8 @@ class StreamDriver:
             consumer=self._consumer,
             start=start.position,
             ack=self._options.ack,
-            accept=self._accepted(start),
+            # A table that a fresh snapshot does not cover goes on as it was known, or not at all.
+            accept={**self._known(start), **accepted},
             cut=cut,
         )
         self._filler.start()
@@ -292,15 +302,49 @@ class StreamDriver:
 
     def _accepted(self, start: Offset) -> dict[TableRef, str]:
         """Tables whose capture may have begun after the position: a snapshot covers what is missing."""
-        changes_only = self._options.starting == "latest"
+        changes_only = self._options.starting == "latest" and self._options.fail_on_data_loss
         accepted = {}
         for ref in self._refs:
             cursor = start.snapshots.get(str(ref))
             generation = self._generations.get(ref)
             known = cursor is not None and cursor.generation == generation
-            if generation is not None and (known or not changes_only or cursor is None):
+            asked = str(ref) in self._snapshots.requests
+            if generation is not None and (known or asked or not changes_only or cursor is None):
                 accepted[ref] = generation
         return accepted
+
+    def _known(self, start: Offset) -> dict[TableRef, str]:
+        cursors = {ref: start.snapshots.get(str(ref)) for ref in self._refs}
+        return {ref: cursor.generation for ref, cursor in cursors.items() if cursor is not None}
+
+    def _stopped(self) -> set[str]:
+        """The tables that stand still while the others go on."""
+        told = {notice.table for notice in self._capture.notices() if notice.code == TABLE_STOPPED}
+        return self._held | {str(ref) for ref in self._refs if str(ref) in told}
+
+    def _revived(self, start: Offset, filler: Filler) -> Filler:
+        """Begin again where a stopped table may go on with a fresh snapshot, asked for or always allowed."""
+        forgiving = not self._options.fail_on_data_loss
+        stopped = self._stopped()
+        refs = [
+            ref
+            for ref in self._refs
+            if str(ref) in stopped and (forgiving or str(ref) in self._snapshots.requests)
+        ]
+        if not refs or filler.health().state != "running":
+            return filler
+        try:
+            if forgiving:
+                self._prepare(refs)
+            there = self._capture.generations()
+        except TailraceError as error:
+            logger.debug("%s", error.message)
+            return filler
+        if not any(ref in there for ref in refs):
+            return filler
+        filler.close()
+        self._filler = None
+        return self._open(start)
 
     def _open_changelog(self, source: str) -> Changelog:
         if self._changelog is None:
@@ -328,7 +372,9 @@ class StreamDriver:
         version = changelog.bound(at, max_rows=max_rows, max_bytes=max_bytes, up_to=self._target)
         room = None if max_rows is None else max_rows - changelog.rows(at, version)
         parts = self._options.partitions or DEFAULT_PARTITIONS
-        cursors = self._snapshots.advance(start, self._generations, room=room, parts=parts)
+        cursors = self._snapshots.advance(
+            start, self._generations, room=room, parts=parts, held=self._stopped()
+        )
         return Offset(start.position.at(version), cursors)
 
     def _jump(self, start: Offset, max_rows: int | None) -> Offset:

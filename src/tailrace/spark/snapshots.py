@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tailrace.capture.contract import Capture
 from tailrace.model.table import TableRef
@@ -43,9 +43,17 @@ class Snapshots:
         self.look_for_requests()
 
     def advance(
-        self, start: Offset, generations: Mapping[TableRef, str], *, room: int | None, parts: int
+        self,
+        start: Offset,
+        generations: Mapping[TableRef, str],
+        *,
+        room: int | None,
+        parts: int,
+        held: Collection[str] = (),
     ) -> dict[str, Cursor]:
         """The cursors at the end of a batch that begins at `start` and has room for so many rows.
+
+        Nothing is read of tables that are held.
 
         At least one round of chunks is taken whatever the room, so that a busy log never starves a snapshot.
         """
@@ -54,6 +62,8 @@ class Snapshots:
         for table, ref in self._refs.items():
             if taken >= parts and room is not None and room <= 0:
                 break
+            if table in held:
+                continue
             cursor = self._cursor(table, ref, cursors.get(table), generations.get(ref, ""))
             if cursor.complete:
                 cursors[table] = cursor

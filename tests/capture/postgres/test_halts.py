@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.capture.contract import TABLE_STOPPED
 from tailrace.capture.postgres import PostgresCapture
+from tailrace.model.change import ChangeBatch
 from tailrace.model.errors import LogLost, SchemaDrift, SetupMissing, TailraceError
 from tests.capture.postgres.streaming import CONSUMER, Background, Source, background, seen
 from tests.support.postgres import Database
@@ -108,7 +109,7 @@ def read(source: Source, capture: PostgresCapture, accept: dict[str, str]) -> li
     """What a stream with these generations gives up to the log's present end."""
     end = source.head()
     chosen = {source.ref(name): generation for name, generation in accept.items()}
-    batches = []
+    batches: list[ChangeBatch] = []
     for part in capture.live(source.start, source.refs, consumer=CONSUMER, wait=0.1, accept=chosen):
         batches += part.batches if part is not None else ()
         if part is not None and part.complete and part.position >= end:

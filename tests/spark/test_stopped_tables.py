@@ -1,0 +1,153 @@
+"""A table that stands still while its query goes on, seen from the driver, without a session."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.capture.contract import TABLE_STOPPED
+from tailrace.spark.driver import StreamDriver
+from tailrace.spark.offsets import Offset
+from tailrace.spark.options import SourceOptions
+from tailrace.spark.read import read_slice
+from tailrace.spark.source import open_capture
+from tests.support.postgres import PASSWORD, Database, database, postgres
+from tests.support.waiting import wait_until
+
+__all__ = ["database", "postgres"]
+
+
+class Query:
+    """What Spark does with a driver: batch after batch, and their rows."""
+
+    def __init__(self, source: Database, state: Path, offset: Offset | None = None, **options: Any) -> None:
+        url = f"postgresql://tailrace@127.0.0.1:{source.server.port}/{source.name}"
+        given = {"url": url, "tables": "items,others", "stateDir": str(state), "setup": "manual", **options}
+        self._options = SourceOptions.parse(given)
+        self._changelog = f"{state}/changelog"
+        self.driver = StreamDriver(self._options, open_capture)
+        self.offset = offset or self.driver.initial()
+        self.rows: list[tuple[str, str, str]] = []
+
+    def batch(self) -> None:
+        end = self.driver.latest(self.offset, max_rows=None, max_bytes=None)
+        if end == self.offset:
+            return
+        capture = open_capture(self._options)
+        for part in self.driver.partitions(self.offset, end, single=False):
+            for found in read_slice(part, "envelope", self._changelog, capture):
+                for row in found.to_pylist():
+                    self.rows.append((row["table"], row["op"], row["after"] or ""))
+        self.offset = end
+
+    def until(self, table: str, op: str, text: str) -> None:
+        def there() -> bool:
+            self.batch()
+            return any(row[:2] == (table, op) and text in row[2] for row in self.rows)
+
+        wait_until(there, timeout=30, what=f"{op} of {text} in {table}")
+
+    def stopped(self) -> list[str]:
+        report = self.driver.report() or {}
+        return [notice["table"] for notice in report["notices"] if notice["code"] == TABLE_STOPPED]
+
+    def until_stopped(self, *tables: str) -> None:
+        def told() -> bool:
+            self.batch()
+            return self.stopped() == list(tables)
+
+        wait_until(told, timeout=30, what="a stopped table")
+
+    def restart(self, source: Database, state: Path, **options: Any) -> Query:
+        self.driver.close()
+        return Query(source, state, self.offset, **options)
+
+
+@pytest.fixture
+def shop(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    database.sql("CREATE TABLE items (id int PRIMARY KEY)", "CREATE TABLE others (id int PRIMARY KEY)")
+    publish(database, "CREATE PUBLICATION tailrace FOR TABLE items, others WITH (publish_via_partition_root)")
+    database.sql("INSERT INTO items VALUES (1)", "INSERT INTO others VALUES (1)")
+    return database
+
+
+def publish(source: Database, statement: str) -> None:
+    with source.admin() as connection:
+        connection.execute(statement.encode())
+
+
+def cursor(offset: Offset) -> str:
+    return offset.snapshots["public.items"].generation
+
+
+def test_a_table_taken_out_stops_alone_and_is_read_again_after_the_remedy(
+    shop: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = Query(shop, tmp_path)
+    query.until("items", "r", "1")
+    query.until("others", "r", "1")
+    publish(shop, "ALTER PUBLICATION tailrace DROP TABLE items")
+    with caplog.at_level(logging.WARNING):
+        query.until_stopped("public.items")
+        wait_until(lambda: "public.items" in caplog.text)
+    assert "tailrace setup" in caplog.text
+    shop.sql("INSERT INTO items VALUES (2)", "INSERT INTO others VALUES (2)")
+    query.until("others", "c", "2")
+
+    query = query.restart(shop, tmp_path)
+    shop.sql("INSERT INTO others VALUES (3)")
+    query.until("others", "c", "3")
+    query.until_stopped("public.items")
+    assert {row[0] for row in query.rows} == {"others"}
+    before = cursor(query.offset)
+
+    publish(shop, "ALTER PUBLICATION tailrace ADD TABLE items")
+    shop.sql("INSERT INTO items VALUES (4)", "INSERT INTO others VALUES (4)")
+    query.until("others", "c", "4")
+    assert query.stopped() == ["public.items"]
+    query = query.restart(shop, tmp_path)
+    for number in "124":
+        query.until("items", "r", number)
+    shop.sql("INSERT INTO items VALUES (5)")
+    query.until("items", "c", "5")
+    assert query.stopped() == []
+    assert cursor(query.offset) != before
+    query.driver.close()
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_where_loss_is_allowed_a_table_is_read_again_as_soon_as_it_can_be(
+    shop: Database, tmp_path: Path, starting: str
+) -> None:
+    query = Query(shop, tmp_path, failOnDataLoss="false", startingOffsets=starting)
+    shop.sql("INSERT INTO items VALUES (2)")
+    query.until("items", "c" if starting == "latest" else "r", "2")
+    publish(shop, "ALTER PUBLICATION tailrace DROP TABLE items")
+    query.until_stopped("public.items")
+    shop.sql("INSERT INTO items VALUES (3)")
+    publish(shop, "ALTER PUBLICATION tailrace ADD TABLE items")
+    query.until("items", "r", "3")
+    query.until_stopped()
+    shop.sql("INSERT INTO items VALUES (4)")
+    query.until("items", "c", "4")
+    query.driver.close()
+
+
+def test_a_snapshot_that_is_asked_for_lets_a_published_table_go_on(shop: Database, tmp_path: Path) -> None:
+    query = Query(shop, tmp_path, startingOffsets="latest")
+    shop.sql("INSERT INTO items VALUES (2)")
+    query.until("items", "c", "2")
+    publish(shop, "ALTER PUBLICATION tailrace DROP TABLE items")
+    query.until_stopped("public.items")
+    shop.sql("INSERT INTO items VALUES (3)")
+    publish(shop, "ALTER PUBLICATION tailrace ADD TABLE items")
+    (ref,) = open_capture(query._options).resolve(["items"])
+    query.driver._snapshots._plans.request(ref)
+    query.until("items", "r", "3")
+    query.until_stopped()
+    query.driver.close()
