@@ -31,10 +31,19 @@ class Contestant:
     def __init__(self, name: str, module: str, home: Path) -> None:
         self.name = name
         self._log = home / f"{name}.log"
+        place = home / name
+        place.mkdir()
+        root = str(Path(__file__).parent.parent)
         reading, writing = os.pipe()
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(writing), str(home / name)],
+                [sys.executable, "-m", module, str(writing), str(place)],
+                # Some write files into the directory they are started in.
+                cwd=place,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+                },
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -90,6 +99,7 @@ class Contestant:
 def serve(verbs: Mapping[str, Callable[..., Answer | None]]) -> None:
     """The child's side: answer commands until standard input ends."""
     descriptor = int(sys.argv[1])
+    verbs = {"finish": lambda **_: None, **verbs}
     os.set_inheritable(descriptor, False)
     with os.fdopen(descriptor, "w") as answers:
         for line in sys.stdin:

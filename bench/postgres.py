@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bench import postgres_data
+from bench import peers, postgres_data
 from bench.contestant import Contestant, Failed
 from bench.measure import Figure, Outcome, at_least, at_most
 from bench.postgres_data import Workload
@@ -26,9 +26,10 @@ from bench.postgres_server import Server, running
 from bench.usage import Sampler, Watch
 
 ROWS, QUICK_ROWS = 500_000, 50_000
-COUNT, NOOP, PARQUET, DEBEZIUM = "count", "tailrace-noop", "tailrace-parquet", "debezium"
-NAMES = (COUNT, NOOP, PARQUET, DEBEZIUM)
-MODULES = {"count": "bench.postgres_count", "tailrace": "bench.postgres_spark"}
+COUNT, NOOP, PARQUET = "count", "tailrace-noop", "tailrace-parquet"
+DEBEZIUM, LEAN = "debezium", "debezium-lean"
+NAMES = (COUNT, NOOP, PARQUET, DEBEZIUM, LEAN)
+MODULES = {"count": "bench.postgres_count", "tailrace": "bench.postgres_spark", "debezium": "bench.debezium"}
 # The process of Spark that holds the capture.
 CAPTURE = "python_streaming_source_runner"
 MEMORY_BAR = 600
@@ -76,7 +77,10 @@ class Run:
         self.problems: list[str] = []
         # Both sinks of Tailrace share a process, which is its warm session.
         kinds = dict.fromkeys(name.partition("-")[0] for name in NAMES if name in options.only)
-        self._contestants = {kind: Contestant(kind, MODULES[kind], home) for kind in kinds if kind in MODULES}
+        if "debezium" in kinds and (missing := peers.install(self._tell)):
+            self.problems.append(missing)
+            del kinds["debezium"]
+        self._contestants = {kind: Contestant(kind, MODULES[kind], home) for kind in kinds}
 
     def close(self) -> None:
         """End the contestants."""
@@ -114,6 +118,9 @@ class Run:
         capture = Watch(contestant.pid, CAPTURE if contestant.name == "tailrace" else None)
         with Sampler(whole, sender, capture):
             answer = contestant.ask("drain", rows=workload.rows, **arguments)
+        contestant.ask("finish", rows=workload.rows, **arguments)
+        if answer["rows"] != workload.rows:
+            raise Failed(f"{name} has {answer['rows']} rows instead of {workload.rows}")
         return Result(
             workload=workload.name,
             title=workload.title,
@@ -210,10 +217,11 @@ def _figures(results: list[Result]) -> list[Figure]:
     for workload in dict.fromkeys(one.workload for one in results):
         ours = found.get((workload, NOOP))
         files = found.get((workload, PARQUET))
-        for peer, bar in ((COUNT, 0.7), (DEBEZIUM, 3.0)):
+        for peer, bar in ((COUNT, 0.7), (DEBEZIUM, 3.0), (LEAN, None)):
             other = found.get((workload, peer))
             if other and ours:
-                figures.append(at_least(f"{workload}: no-op against {peer}", ours.rate / other.rate, bar))
+                what, ratio = f"{workload}: no-op against {peer}", ours.rate / other.rate
+                figures.append(at_least(what, ratio, bar) if bar else Figure(what, ratio, "×"))
             if other and ours and other.sustained and ours.sustained:
                 ratio = ours.sustained / other.sustained
                 figures.append(Figure(f"{workload}: no-op against {peer}, sustained", ratio, "×"))

@@ -43,13 +43,17 @@ class Tailrace:
     def drain(self, port: int, database: str, view: str, rows: int, sink: str, **_: Any) -> Answer:
         """Everything that was written, by one query."""
         seconds, found = self._run(sink, port, database, view)
-        if sink == "parquet":
-            found = self._spark.read.parquet(str(self._place(sink, database) / "out")).count()
-        if found != rows:
-            raise RuntimeError(f"{found} rows arrived instead of {rows}")
-        shutil.rmtree(self._place(sink, database), ignore_errors=True)
         empty = self._empty[sink]
         return {"rows": found, "seconds": seconds, "sustained": seconds - empty, "empty": empty}
+
+    def finish(self, database: str, rows: int, sink: str, **_: Any) -> None:
+        """Look whether everything is there."""
+        place = self._place(sink, database)
+        if sink == "parquet":
+            found = self._spark.read.parquet(str(place / "out")).count()
+            if found != rows:
+                raise RuntimeError(f"the files have {found} rows instead of {rows}")
+        shutil.rmtree(place, ignore_errors=True)
 
     def _run(self, sink: str, port: int, database: str, view: str, **options: str) -> tuple[float, int]:
         place = self._place(sink, database)
@@ -81,6 +85,6 @@ class Tailrace:
 if __name__ == "__main__":
     contestant = Tailrace(Path(sys.argv[2]))
     try:
-        serve({"prepare": contestant.prepare, "drain": contestant.drain})
+        serve({"prepare": contestant.prepare, "drain": contestant.drain, "finish": contestant.finish})
     finally:
         contestant.close()
