@@ -28,6 +28,7 @@ test-long: $(STAMP) ## Run the long tests: faults at random, soak, fuzz
 	@$(BIN)/pytest -m long $(TESTS)
 
 bench: $(STAMP) ## Run the benchmarks (BENCH="name --option" chooses)
+	@case "$(BENCH)" in sqlite*) ;; *) scripts/test-servers ;; esac
 	@$(BIN)/python -m bench $(BENCH)
 
 check: $(STAMP) ## Run every static check, all of them even if one fails: ruff, mypy, layers, documentation
@@ -46,9 +47,11 @@ format: $(STAMP) ## Format the code and mend what ruff can mend
 docs: $(STAMP) ## Write the generated parts of the documentation
 	@$(BIN)/python scripts/docs
 
-lock: $(STAMP) ## Resolve the dependencies anew into requirements.lock (UPGRADE=--upgrade for newer ones)
+lock: $(STAMP) ## Resolve the dependencies anew into the lock files (UPGRADE=--upgrade for newer ones)
 	@$(BIN)/uv pip compile -q $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header --all-extras --group dev pyproject.toml -o requirements.lock >/dev/null
+	@$(BIN)/uv pip compile -q $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header -c requirements.lock bench/peers.in -o requirements-bench.lock >/dev/null
 
 clean: ## Remove what make and the tools left behind, the environment too
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build \

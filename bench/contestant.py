@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import traceback
@@ -19,6 +20,7 @@ from typing import Any
 import psutil
 
 Answer = dict[str, Any]
+PATIENCE = 900
 
 
 class Failed(Exception):
@@ -65,6 +67,10 @@ class Contestant:
             self._process.stdin.flush()
         except BrokenPipeError:
             raise Failed(f"{self.name} ended:\n{self._tail()}") from None
+        # One answer a command, so nothing waits in the buffer.
+        if not select.select([self._answers], [], [], PATIENCE)[0]:
+            self._process.kill()
+            raise Failed(f"{self.name} gave no answer within {PATIENCE} seconds:\n{self._tail()}")
         line = self._answers.readline()
         if not line:
             raise Failed(f"{self.name} ended:\n{self._tail()}")

@@ -61,6 +61,11 @@ class Result:
         return self.rows / self.seconds
 
     @property
+    def cost(self) -> float:
+        """Microseconds of CPU a row, the server's too: it hardly depends on who else computes."""
+        return (self.cpu_seconds + self.server_cpu_seconds) / self.rows * 1e6
+
+    @property
     def sustained(self) -> float | None:
         """Rows a second without the start; None where the start was nearly all."""
         if self.sustained_seconds < self.seconds / 10:
@@ -92,8 +97,13 @@ class Run:
         self._tell(f"[bold]{workload.title}[/]")
         common = {"port": self._server.port, "database": workload.name, "view": self._options.view}
         postgres_data.make(self._server, workload)
-        for contestant in self._contestants.values():
-            contestant.ask("prepare", **common)
+        for kind, contestant in list(self._contestants.items()):
+            try:
+                contestant.ask("prepare", **common)
+            except Failed as error:
+                # Without a slot it cannot take part in what follows either.
+                self._failed(workload, error)
+                self._contestants.pop(kind).close()
         self._tell("  slots are there, writing")
         postgres_data.write(self._server, workload)
         for name in NAMES:
@@ -103,13 +113,16 @@ class Run:
             try:
                 result = self._drain(workload, self._contestants[kind], name, {**common, "sink": sink})
             except Failed as error:
-                self.problems.append(f"{workload.title}: {error}")
-                self._tell(f"  {name}: [red]failed[/]: {escape(str(error))}")
+                self._failed(workload, error)
                 continue
             self._tell(f"  {name}: {result.rate:,.0f} rows/s, {result.seconds:.2f} s")
             if workload.name != "warm":
                 self.results.append(result)
         postgres_data.drop(self._server, workload)
+
+    def _failed(self, workload: Workload, error: Failed) -> None:
+        self.problems.append(f"{workload.title}: {error}")
+        self._tell(f"  [red]failed:[/] {escape(str(error))}")
 
     def _drain(
         self, workload: Workload, contestant: Contestant, name: str, arguments: dict[str, object]
@@ -193,7 +206,7 @@ def _show(console: Console, results: list[Result]) -> None:
     for title in dict.fromkeys(one.title for one in results):
         table = Table(title=title, title_justify="left")
         table.add_column("", no_wrap=True)
-        for column in ("s", "rows/s", "sustained", "CPU s", "server", "MB", "all MB"):
+        for column in ("s", "rows/s", "sustained", "CPU s", "server", "µs/row", "MB", "all MB"):
             table.add_column(column, justify="right", no_wrap=True)
         for one in results:
             if one.title == title:
@@ -204,6 +217,7 @@ def _show(console: Console, results: list[Result]) -> None:
                     f"{one.sustained:,.0f}" if one.sustained else "",
                     f"{one.cpu_seconds:.2f}",
                     f"{one.server_cpu_seconds:.2f}",
+                    f"{one.cost:.1f}",
                     f"{one.peak_mb:,.0f}",
                     f"{one.tree_peak_mb:,.0f}",
                 )
@@ -234,4 +248,9 @@ def _figures(results: list[Result]) -> list[Figure]:
 
 
 def _json(result: Result) -> dict[str, object]:
-    return {**asdict(result), "rate": result.rate, "sustained_rate": result.sustained}
+    return {
+        **asdict(result),
+        "rate": result.rate,
+        "sustained_rate": result.sustained,
+        "cpu_us_per_row": result.cost,
+    }
