@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from tailrace.changelog.log import Changelog
 from tailrace.changelog.reader import read_windows
 from tailrace.changelog.segment import WindowRef
-from tailrace.model.change import TS, ChangeBatch, Part, schema_of
+from tailrace.model.change import TS, ChangeBatch, Ends, Part, schema_of
 from tailrace.model.position import Position
 from tailrace.model.table import Column, ColumnType, TableRef, TableSchema
 
@@ -58,6 +58,18 @@ def part(position: int, rows: int = 3, *, first: int = 0, complete: bool = True)
     even, odd = ([n for n in seqs if n % 2 == rest] for rest in (0, 1))
     batches = (changes(ORDERS, position, even), changes(LINES, position, odd))
     return Part(tuple(batch for batch in batches if len(batch)), at(position), complete)
+
+
+def several(positions: Sequence[int], rows: int = 3) -> Part:
+    """Whole transactions in one part, as a capture that decodes many at once delivers them."""
+    parts = [part(position, rows) for position in positions]
+    batches = []
+    for table in (ORDERS, LINES):
+        data = [batch.data for one in parts for batch in one.batches if batch.table is table]
+        if data:
+            batches.append(ChangeBatch(table, pa.concat_batches(data)))
+    counts = np.cumsum([one.rows for one in parts])
+    return Part(tuple(batches), at(positions[-1]), ends=Ends(np.array(positions, np.int64), counts))
 
 
 def in_parts(position: int, rows: int, each: int) -> Iterator[Part]:

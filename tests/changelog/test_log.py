@@ -24,6 +24,7 @@ from tests.changelog.support import (
     in_parts,
     part,
     rows_of,
+    several,
     table_named,
 )
 
@@ -55,6 +56,30 @@ def test_what_is_flushed_is_read_in_order_and_again_after_reopening(uri: str) ->
     with opened(uri) as log:
         assert log.end == 20
         assert all_rows(log) == rows
+
+
+def test_several_transactions_in_one_part_are_told_apart_again(uri: str) -> None:
+    with begun(uri) as log:
+        log.append(part(1))
+        log.append(several([2, 3, 5, 6]))
+        log.append(part(7))
+        log.append(several([8, 9], rows=1))
+        log.flush()
+        assert [log.bound(0, max_rows=rows) for rows in (1, 3, 8, 9, 12)] == [1, 1, 2, 3, 5]
+        assert log.bound(3, up_to=4) == 3
+        assert rows_of(uri, log.plan(2, 5)) == [*expected(3, 3), *expected(5, 3)]
+        everything = [row for n in (1, 2, 3, 5, 6, 7) for row in expected(n, 3)]
+        assert all_rows(log) == [*everything, *expected(8, 1), *expected(9, 1)]
+        with pytest.raises(UsageError, match="came after"):
+            log.append(several([9, 10]))
+
+
+def test_a_part_of_several_transactions_gives_them_back_one_by_one() -> None:
+    one_by_one = list(several([2, 3, 5]).transactions())
+    assert [(one.position, one.rows, one.ends) for one in one_by_one] == [(at(n), 3, None) for n in (2, 3, 5)]
+    assert [[batch.data["seq"].to_pylist() for batch in one.batches] for one in one_by_one] == [
+        [[0, 2], [1]]
+    ] * 3
 
 
 def test_what_is_not_flushed_is_not_visible_and_comes_again_after_a_close(uri: str) -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from tailrace.capture.scripted import Event, Faults, ScriptedCapture, ScriptedSource
 from tailrace.changelog.log import Changelog
 from tailrace.changelog.reader import read_windows
-from tailrace.model.change import Op, Part
+from tailrace.model.change import ChangeBatch, Ends, Op, Part
 from tailrace.model.errors import DataError, IdentityMismatch, LogLost, Transient, UsageError
 from tailrace.model.position import Position
 from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.cutting import Cutter
+from tailrace.runtime.feed import Feed
 from tailrace.runtime.filler import Filler
 from tailrace.runtime.observer import Recorder
 from tests.runtime.support import row
@@ -384,3 +388,32 @@ def test_what_ends_at_the_cut_or_is_beyond_it_already_is_left_alone(source: Scri
     assert _shape(list(Cutter(10, 10).pieces(_group(source, 12, [11])))) == [(12, True, [(12, 11)])]
     assert _shape(list(Cutter(None, 0).pieces(_group(source, 12, [3])))) == [(12, True, [(12, 3)])]
     assert _shape(list(Cutter(10, 0).pieces(_group(source, 12, [])))) == [(10, True, []), (12, True, [])]
+
+
+def test_transactions_that_come_together_and_are_repeated_in_other_groups_are_taken_once(
+    source: ScriptedSource,
+) -> None:
+    def together(*versions: int) -> Part:
+        groups = [_group(source, version, [version]) for version in versions]
+        data = pa.concat_batches([group.batches[0].data for group in groups])
+        ends = Ends(np.array(versions), np.arange(1, len(versions) + 1))
+        return Part((ChangeBatch(groups[0].batches[0].table, data),), source.at(versions[-1]), ends=ends)
+
+    class Grouping(ScriptedCapture):
+        lives: ClassVar = [[together(1, 2)], [together(1, 2), together(2, 3, 4), together(5, 6)]]
+
+        def live(self, *_: Any, **__: Any) -> Iterator[Part | None]:
+            yield from self.lives.pop(0)
+            raise Transient("cut")
+
+    (items,) = source.schemas
+    feed = Feed(Grouping(source), [items], consumer="test", start=source.at(0), wait=0.1)
+    taken = []
+    while len(taken) < 6:
+        with contextlib.suppress(Transient):
+            part = feed.take()
+            assert part is not None
+            assert part.ends is not None
+            taken += [one.position.version for one in part.transactions() if one.rows == 1]
+    assert taken == [1, 2, 3, 4, 5, 6]
+    assert feed.deduplicated == 3

@@ -31,7 +31,7 @@ from tailrace.changelog.segment import (
     encode_block,
     encode_boundaries,
 )
-from tailrace.model.change import Part
+from tailrace.model.change import Ends, Part
 
 
 @dataclass
@@ -96,6 +96,9 @@ class Intake:
 
     def add(self, part: Part) -> None:
         """Take a part. The caller has published what `full` says must go first."""
+        if part.ends is not None:
+            self._add_several(part, part.ends)
+            return
         if self.open is None:
             self.open = Transaction(part.position.version)
         self.open.add(part)
@@ -108,8 +111,19 @@ class Intake:
             self._parts += done.parts
         self._positions.append(part.position.version)
         self._rows.append(self.rows + done.rows)
-        self._bytes.append((self._bytes[-1] if self._bytes else 0) + done.bytes)
         self.bytes += done.bytes
+        self._bytes.append(self.bytes)
+
+    def _add_several(self, part: Part, ends: Ends) -> None:
+        """Whole transactions at once. Their bytes are known together, and shared out by their rows."""
+        size, before = part.nbytes, self.rows
+        self._parts.append((part, size))
+        self._positions += ends.versions.tolist()
+        self._rows += (ends.rows + before).tolist()
+        shares = ends.rows * (size / max(1, int(ends.rows[-1])))
+        self._bytes += (self.bytes + shares).astype(np.int64).tolist()
+        self.bytes += size
+        self._bytes[-1] = self.bytes
 
     @property
     def full(self) -> bool:

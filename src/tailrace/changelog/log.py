@@ -197,7 +197,7 @@ class Changelog:
         version = self._version(part.position)
         with self._writing:
             self._check_open()
-            self._check_order(version)
+            self._check_order(version if part.ends is None else int(part.ends.versions[0]))
             self._owner.check()
             if self._intake.full or self._intake.bytes >= self._limits.segment_bytes:
                 self._publish()

@@ -36,10 +36,12 @@ the columns that need one in this batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tailrace.model.position import Position
@@ -89,17 +91,28 @@ class ChangeBatch:
         return ChangeBatch(self.table, self.data.slice(start, length))
 
 
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """The ends of several transactions: the version of each, growing, and the rows of the part up to it."""
+
+    versions: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True)
 class Part:
-    """What a capture delivers: changes of a transaction, or a part of a large one.
+    """What a capture delivers: changes of a transaction, a part of a large one, or several whole ones.
 
-    All rows carry `position`. `complete` is false while more parts of the same transaction follow. A
-    complete part without rows says that the source moved on without touching the watched tables.
+    All rows carry `position`, unless `ends` says that the part holds several transactions: then each row
+    carries its own, and `position` is the last one's. `complete` is false while more parts of the same
+    transaction follow. A complete part without rows says that the source moved on without touching the
+    watched tables.
     """
 
     batches: tuple[ChangeBatch, ...]
     position: Position
     complete: bool = True
+    ends: Ends | None = None
 
     @property
     def rows(self) -> int:
@@ -110,6 +123,20 @@ class Part:
     def nbytes(self) -> int:
         """Bytes of its Arrow buffers."""
         return sum(batch.nbytes for batch in self.batches)
+
+    def transactions(self) -> Iterator[Part]:
+        """The part itself, or its transactions one by one, without copying."""
+        if self.ends is None:
+            yield self
+            return
+        columns = [batch.data.column("position").to_numpy() for batch in self.batches]
+        starts = [0] * len(columns)
+        for version in self.ends.versions.tolist():
+            stops = [int(np.searchsorted(column, version, side="right")) for column in columns]
+            pieces = zip(self.batches, starts, stops, strict=True)
+            batches = tuple(batch.slice(at, stop - at) for batch, at, stop in pieces if stop > at)
+            yield Part(batches, self.position.at(version))
+            starts = stops
 
 
 def schema_of(table: TableSchema, optional: Iterable[pa.Field] = ()) -> pa.Schema:

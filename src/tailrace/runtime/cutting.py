@@ -29,8 +29,8 @@ class Cutter:
     def pieces(self, part: Part) -> Iterator[Part]:
         """The part, or what lies before the cut and what lies after it."""
         cut = self._cut
-        if cut is None or part.position.version <= cut:
-            if cut == part.position.version and part.complete:
+        if cut is None or part.position.version <= cut or part.ends is not None:
+            if cut is not None and part.complete and part.position.version >= cut:
                 self._cut = None
             yield part
             return

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.capture.contract import Capture
-from tailrace.model.change import ChangeBatch, Part
+from tailrace.model.change import ChangeBatch, Ends, Part
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef
 
@@ -96,6 +97,11 @@ class Feed:
 
     def _fresh(self, part: Part) -> Part:
         batches = part.batches
+        if part.ends is not None:
+            self._inside = None
+            part = self._unseen(part, part.ends)
+            self.position = part.position
+            return part
         if self._inside == part.position:
             batches = tuple(batch for batch in map(self._beyond, batches) if len(batch))
         else:
@@ -107,10 +113,30 @@ class Feed:
             self.position = part.position
         return Part(batches, part.position, part.complete)
 
+    def _unseen(self, part: Part, ends: Ends) -> Part:
+        """Of several transactions those that were not taken yet."""
+        seen = int(np.searchsorted(ends.versions, self.position.version, side="right"))
+        if not seen:
+            return part
+        batches = []
+        for batch in part.batches:
+            positions = batch.data.column("position").to_numpy()
+            first = int(np.searchsorted(positions, self.position.version, side="right"))
+            if first < len(batch):
+                batches.append(batch.slice(first, len(batch) - first))
+        known = int(ends.rows[seen - 1])
+        self.deduplicated += known
+        return Part(tuple(batches), part.position, ends=Ends(ends.versions[seen:], ends.rows[seen:] - known))
+
     def _beyond(self, batch: ChangeBatch) -> ChangeBatch:
         fresh = batch.data.filter(pc.greater(batch.data.column("seq"), pa.scalar(self._seq)))
         self.deduplicated += len(batch) - fresh.num_rows
         return ChangeBatch(batch.table, fresh)
+
+    def settle(self, acknowledged: int) -> None:
+        """Everything up to here is acknowledged: the source does not give it again."""
+        if self._history is not None:
+            self._history.prune(acknowledged)
 
     def close(self) -> None:
         """End the reader; `take` would begin a new one."""

@@ -136,5 +136,6 @@ class Intake:
         if part is None:
             return False
         self._log_rows += part.rows
-        self._buffer.append(Item(part.batches, part.position, part.complete))
+        for piece in part.transactions():
+            self._buffer.append(Item(piece.batches, piece.position, piece.complete))
         return True

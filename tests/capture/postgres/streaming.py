@@ -123,7 +123,7 @@ class Source:
                 assert time.monotonic() < deadline, "the log's end was not reached"
                 if part is None:
                     continue
-                found.append(part)
+                found += part.transactions()
                 if part.complete and acknowledge:
                     reader.acknowledge(part.position, consumer=CONSUMER)
                 if part.complete and part.position >= end:

@@ -21,7 +21,7 @@ from tailrace.capture.postgres import decode, messages
 from tailrace.capture.postgres.decode import Meta
 from tailrace.capture.postgres.messages import Commit, Frame, Ints, Relation, broken
 from tailrace.capture.postgres.spool import Spool
-from tailrace.model.change import ChangeBatch, Part
+from tailrace.model.change import ChangeBatch, Ends, Part
 from tailrace.model.position import MAX_VERSION, Position
 from tailrace.model.table import TableSchema
 
@@ -191,22 +191,23 @@ class Assembler:
         if not fresh.any():
             return
         names = decode.names_of(found.xids)
-        by_transaction: dict[int, list[ChangeBatch]] = {}
+        batches: list[ChangeBatch] = []
+        counts = np.zeros(len(found.ends), np.int64)
         for which, relation, table in self._by_table(frame, rows, 0):
             of = found.of_message[which]
             meta = Meta(
                 found.ends[of], which - found.begins[of] - 1, names.take(pa.array(of)), found.times[of]
             )
-            batch = decode.changes(frame, which, shift=0, relation=relation, table=table, meta=meta)
-            first = np.flatnonzero(np.diff(of, prepend=-1))
-            counts = np.diff(first, append=len(of)).tolist()
-            for number, at, count in zip(of[first].tolist(), first.tolist(), counts, strict=True):
-                by_transaction.setdefault(number, []).append(batch.slice(at, count))
-        source, ends = self._start.source, found.ends.tolist()
-        for number in sorted(by_transaction):
-            yield Part(tuple(by_transaction[number]), Position(source, ends[number]))
-        if len(ends) - 1 not in by_transaction:
-            yield Part((), Position(source, ends[-1]))
+            batches.append(decode.changes(frame, which, shift=0, relation=relation, table=table, meta=meta))
+            counts += np.bincount(of, minlength=len(counts))
+        kept = np.flatnonzero(counts)
+        last = len(counts) - 1
+        if not len(kept) or kept[-1] != last:
+            # The source moved on, whether or not the last transactions touched a watched table.
+            kept = np.append(kept, last)
+        ends = Ends(found.ends[kept].astype(np.int64), np.cumsum(counts[kept]))
+        position = Position(self._start.source, int(found.ends[last]))
+        yield Part(tuple(batches), position, ends=ends if len(kept) > 1 else None)
 
     def _by_table(self, frame: Frame, rows: Ints, shift: int) -> Iterator[tuple[Ints, Relation, TableSchema]]:
         """The rows of each watched table."""
