@@ -12,6 +12,7 @@ import typer
 from tailrace.cli.screen import answers, counted, plain
 from tailrace.cli.starter import starter
 from tailrace.model.errors import ConfigError
+from tailrace.model.secret import holds_secret
 
 
 def command(
@@ -39,6 +40,11 @@ def command(
     if not output.absolute().parent.is_dir():
         raise ConfigError(
             f"there is no directory {output.parent}", remedy="create it, or choose another --output"
+        )
+    if holds_secret(url):
+        raise ConfigError(
+            "the URL has a password in it, which would stand in the file",
+            remedy="write '${NAME}' in its place and export NAME, or use PGPASSWORD or the password file",
         )
     tables = app.tables_of(url)
     text = starter(app.rebase(url, output.absolute().parent), tables)

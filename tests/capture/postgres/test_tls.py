@@ -7,6 +7,7 @@ import pwd
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -197,7 +198,7 @@ def test_the_user_may_say_less(secured: Secured, replication: bool) -> None:
 
 @KINDS
 def test_a_client_certificate_stands_for_a_password(secured: Secured, replication: bool) -> None:
-    trusted = {"sslrootcert": secured.authority.root}
+    trusted: dict[str, Any] = {"sslrootcert": secured.authority.root}
     mine = secured.authority.client("carded")
     by_certificate = secured.url(user="carded", sslcert=mine.chain, sslkey=mine.key, **trusted)
     assert encrypted(by_certificate, replication)
@@ -230,7 +231,7 @@ def test_a_key_that_others_may_read_is_refused(secured: Secured, replication: bo
 
 @KINDS
 def test_scram_is_bound_to_the_channel(secured: Secured, database: Database, replication: bool) -> None:
-    trusted = {"sslrootcert": secured.authority.root, "channel_binding": "require"}
+    trusted: dict[str, Any] = {"sslrootcert": secured.authority.root, "channel_binding": "require"}
     assert encrypted(secured.url(**trusted), replication)
     assert encrypted(secured.url(require_auth="scram-sha-256", **trusted), replication)
     # Without TLS there is no channel to bind to, and no password is sent.

@@ -50,7 +50,10 @@ def translated(config: PostgresConfig) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise translate(config, error) from None
+        told = translate(config, error)
+        # Behind the driver's error is the connection, and its password for whoever prints all he finds.
+        error._pgconn = None
+        raise told from None
 
 
 def translate(config: PostgresConfig, error: psycopg.Error) -> TailraceError:
