@@ -170,6 +170,13 @@ class Capture(ABC):
         one): such a table may have begun after `start`. Any other one that did is LogLost.
         """
 
+    def remember(self, schemas: Mapping[TableRef, Sequence[TableSchema]]) -> None:  # noqa: B027
+        """Before `live`: how tables looked earlier in the log, oldest first, each as it was delivered once.
+
+        For a mechanism whose log does not say all of it and whose catalog may have moved on. What it wants to
+        know again it puts into `TableSchema.extra`.
+        """
+
     def notices(self) -> list[Finding]:
         """What is wrong with the running `live` that does not end it; quick, and from any thread.
 

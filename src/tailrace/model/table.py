@@ -72,13 +72,18 @@ class ColumnType:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `native` is the type as the source declares it."""
+    """One column. `native` is the type as the source declares it.
+
+    `filled` says that rows which were there before the column may have got a value in it that no change
+    tells of (a default), or that nobody knows whether they did.
+    """
 
     name: str
     type: ColumnType
     native: str = ""
     nullable: bool = True
     generated: bool = False
+    filled: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,8 @@ class TableSchema:
     `key` names the catalog's primary key columns in key order; it is empty where a table has none.
     `row_id` names the pseudo column that identifies rows where there is no primary key (SQLite's rowid); it
     then is a column of every image too. `generation` changes whenever capture of the table starts anew, and
-    the changes between two generations were not captured.
+    the changes between two generations were not captured. `extra` is what the capture wants to know again of
+    this schema after a restart: JSON only, kept by the schema history and nowhere else.
     """
 
     ref: TableRef
@@ -125,7 +131,9 @@ class TableSchema:
         return {
             "schema": self.ref.schema,
             "name": self.ref.name,
-            "columns": [[c.name, c.type.name, c.native, c.nullable, c.generated] for c in self.columns],
+            "columns": [
+                [c.name, c.type.name, c.native, c.nullable, c.generated, c.filled] for c in self.columns
+            ],
             "key": list(self.key),
             "row_id": self.row_id,
             "generation": self.generation,
@@ -137,12 +145,68 @@ class TableSchema:
         try:
             return cls(
                 TableRef(body["schema"], body["name"]),
-                tuple(
-                    Column(n, ColumnType(t), native, nul, gen) for n, t, native, nul, gen in body["columns"]
-                ),
+                # Older states do not have all that a column has now.
+                tuple(Column(name, ColumnType(kind), *more) for name, kind, *more in body["columns"]),
                 tuple(body["key"]),
                 body["row_id"],
                 body["generation"],
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StateUnreadable("a table schema in the state cannot be read") from error
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """What became of a table's columns and key from one schema to the next.
+
+    A log does not tell a column that was renamed from one that was dropped beside one that was added, nor one
+    that was dropped and added again, unless others moved in front of it: that one is `moved`.
+    """
+
+    added: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    retyped: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    key: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.dropped or self.retyped or self.moved or self.key)
+
+    @property
+    def followed(self) -> bool:
+        """Whether rows from before it still tell everything about themselves, but for columns `filled`."""
+        return not (self.retyped or self.moved or self.key or (self.added and self.dropped))
+
+    def __str__(self) -> str:
+        """A sentence's worth of it."""
+        told = [
+            f"{what} {', '.join(names)}"
+            for what, names in (
+                ("added", self.added),
+                ("dropped", self.dropped),
+                ("retyped", self.retyped),
+                ("dropped and added again", self.moved),
+            )
+            if names
+        ]
+        return "; ".join([*told, *(["another key"] if self.key else [])])
+
+
+def schema_change(old: TableSchema, new: TableSchema) -> SchemaChange:
+    """What is different in `new`; false where rows look the same."""
+    if old is new:
+        return SchemaChange()
+    before, after = ({column.name: column for column in table.columns} for table in (old, new))
+    shared = [name for name in after if name in before]
+    order = {name: place for place, name in enumerate(before)}
+    # A column that was added again stands behind those that it once preceded.
+    moved = [
+        name for at, name in enumerate(shared) if any(order[other] > order[name] for other in shared[:at])
+    ]
+    return SchemaChange(
+        tuple(name for name in after if name not in before),
+        tuple(name for name in before if name not in after),
+        tuple(name for name in shared if before[name].type != after[name].type),
+        tuple(moved),
+        sorted(old.identity) != sorted(new.identity),
+    )

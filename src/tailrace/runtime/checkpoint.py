@@ -20,6 +20,8 @@ from tailrace.model.errors import ConfigError, StateUnreadable, UsageError
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef
 from tailrace.runtime import resume
+from tailrace.runtime.history import FILE, SchemaHistory
+from tailrace.runtime.observer import Observer
 
 Order = Literal["interleaved", "first"]
 ORDERS: tuple[str, ...] = get_args(Order)
@@ -208,3 +210,11 @@ class CheckpointStore:
         self._ownership.check()
         make_directory(self._fs, self._directory)
         write_state(self._fs, self._path, KIND, checkpoint.to_json())
+
+    def history(self, source: str, retention: float | None, observer: Observer) -> SchemaHistory:
+        """The schema history beside the checkpoint, which its owner alone writes."""
+        if self._ownership is None:
+            raise UsageError("a schema history is kept by its owner only: acquire the store first")
+        make_directory(self._fs, self._directory)
+        path, check = f"{self._directory}/{FILE}", self._ownership.check
+        return SchemaHistory(self._fs, path, source, retention=retention, observer=observer, check=check)

@@ -20,6 +20,7 @@ from tailrace.capture.contract import Capture
 from tailrace.model.change import ChangeBatch, Ends, Part
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef
+from tailrace.runtime.history import SchemaHistory
 
 
 class Feed:
@@ -34,8 +35,10 @@ class Feed:
         start: Position,
         wait: float,
         accept: Mapping[TableRef, str] | None = None,
+        history: SchemaHistory | None = None,
     ) -> None:
         self._capture = capture
+        self._history = history
         self._tables = list(tables)
         self._consumer = consumer
         self._wait = wait
@@ -62,6 +65,8 @@ class Feed:
             _close(live)
 
     def _open(self, wait: float) -> Iterator[Part | None]:
+        if self._history is not None:
+            self._history.begin(self._capture, self._tables, self.position.version)
         return self._capture.live(
             self.position, self._tables, consumer=self._consumer, wait=wait, accept=self._accept
         )
@@ -87,6 +92,8 @@ class Feed:
                     self._head = self.position
                     return None
                 if part.position > self.position:
+                    if self._history is not None:
+                        self._history.note(part.batches)
                     return self._fresh(part)
                 self.deduplicated += part.rows
         except BaseException:

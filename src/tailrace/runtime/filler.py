@@ -35,6 +35,8 @@ from tailrace.runtime import guard
 from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.cutting import Cutter
 from tailrace.runtime.feed import Feed
+from tailrace.runtime.history import FILE as SCHEMAS
+from tailrace.runtime.history import SchemaHistory
 from tailrace.runtime.notices import Notices
 from tailrace.runtime.observer import Observer, Silence, told
 
@@ -113,6 +115,7 @@ class Filler:
         self._saved = 0
         self._pending = 0
         self._unflushed: float | None = None
+        self._feed: Feed | None = None
         self._kept_house = 0.0
         self._sampling = threading.Lock()
         self._sample: tuple[float, Lag] | None = None
@@ -284,13 +287,14 @@ class Filler:
     def _fill(self) -> None:
         begin = self._begin()
         cutter = Cutter(self._cut, begin.version)
-        feed = Feed(
+        feed = self._feed = Feed(
             self._capture,
             self._tables,
             consumer=self._consumer,
             start=begin,
             wait=self._wait,
             accept=self._accept,
+            history=self._schemas(),
         )
         try:
             while not self._closing.is_set():
@@ -309,6 +313,13 @@ class Filler:
             self._finish()
         finally:
             feed.close()
+
+    def _schemas(self) -> SchemaHistory | None:
+        if not self._capture.capabilities.schema_events:
+            return None
+        path = f"{self._path.rpartition('/')[0]}/{SCHEMAS}"
+        source, check = self._changelog.source, self._changelog.check_owner
+        return SchemaHistory(self._fs, path, source, observer=self._observer, check=check)
 
     def _begin(self) -> Position:
         """Where to go on, once the source is proved to be the same and not an older copy."""
@@ -364,6 +375,8 @@ class Filler:
             self._kept_house = now
             self._notices.tell(self._capture.notices())
             self._save()
+            if self._feed is not None:
+                self._feed.settle(self._recorded)
             self._changelog.prune()
 
     def _finish(self) -> None:

@@ -163,6 +163,10 @@ class Opening:
     def _intake(
         self, checkpoint: Checkpoint, tables: list[TableRef], order: Order, approved: dict[TableRef, str]
     ) -> Intake:
+        history = None
+        if self.streams and self.capture.capabilities.schema_events:
+            source = checkpoint.position.source
+            history = self.store.history(source, self.schema_retention, self.observer)
         feed = Feed(
             self.capture,
             tables,
@@ -170,6 +174,7 @@ class Opening:
             start=checkpoint.position,
             wait=self.wait,
             accept=approved,
+            history=history,
         )
         if self.streams:
             feed.probe()

@@ -284,6 +284,8 @@ class Runtime:
         try:
             with self._named("acknowledge.source"):
                 recorded = self._capture.acknowledge(self._owed, consumer=self._consumer)
+            if self._intake is not None:
+                self._intake.feed.settle(recorded.version)
         except Transient:
             return
         self._owed = None

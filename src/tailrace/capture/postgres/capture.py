@@ -47,6 +47,7 @@ class PostgresCapture(Capture):
         self._closed = threading.Event()
         self._guard = threading.Lock()
         self._stream: Stream | None = None
+        self._remembered: Mapping[TableRef, Sequence[TableSchema]] = {}
         self._source: str | None = None
         self._named: str | None = None
 
@@ -152,12 +153,16 @@ class PostgresCapture(Capture):
                 tables=tables,
                 consumer=consumer,
                 accept=accept or {},
+                remembered=self._remembered,
             )
         try:
             yield from stream.run(wait)
         finally:
             with self._guard:
                 self._stream = None
+
+    def remember(self, schemas: Mapping[TableRef, Sequence[TableSchema]]) -> None:
+        self._remembered = schemas
 
     def notices(self) -> list[Finding]:
         return self._halts.findings()

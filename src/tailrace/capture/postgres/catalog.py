@@ -17,13 +17,18 @@ from tailrace.capture.postgres.types import column_type
 from tailrace.model.errors import SchemaDrift
 from tailrace.model.table import Column, ColumnType, TableRef, TableSchema, quote
 
+# In `TableSchema.extra`: name, type, modifier and column type of each column.
+TYPES = "types"
 IdentityKind = Literal["default", "full", "index", "nothing"]
 _IDENTITIES: dict[str, IdentityKind] = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A column as the catalog has it; `type_name` casts to it in SQL."""
+    """A column as the catalog has it; `type_name` casts to it in SQL.
+
+    `filled`: rows older than the column may have got a value in it when it was added.
+    """
 
     number: int
     name: str
@@ -32,6 +37,7 @@ class Attribute:
     type_name: str
     nullable: bool
     generated: bool
+    filled: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,10 @@ WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
 """
 _ATTRIBUTES = """
 SELECT attnum, attname, atttypid::int8, atttypmod, pg_catalog.format_type(atttypid, atttypmod),
-       NOT attnotnull, attgenerated <> ''
+       NOT attnotnull, attgenerated <> '',
+       attnotnull OR atthasdef OR atthasmissing OR attidentity <> '' OR EXISTS (
+         SELECT FROM pg_catalog.pg_type t
+         WHERE t.oid = atttypid AND t.typtype = 'd' AND (t.typdefault IS NOT NULL OR t.typnotnull))
 FROM pg_catalog.pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
 _INDEXES = """
@@ -180,10 +189,24 @@ def schema_of(
     """The table's schema, as the contract describes tables; `types` overrides those of columns."""
     return TableSchema(
         found.ref,
-        tuple(Column(a.name, _type(found, a, types), a.type_name, a.nullable) for a in found.images),
+        tuple(
+            Column(a.name, _type(found, a, types), a.type_name, a.nullable, filled=a.filled)
+            for a in found.images
+        ),
         found.key,
         generation=generation,
+        extra={
+            TYPES: [
+                [*told, column_type(a.oid, a.typmod, found.domains).name]
+                for told, a in zip(shape(found), found.images, strict=True)
+            ]
+        },
     )
+
+
+def shape(found: Relation) -> list[tuple[str, int, int]]:
+    """Names and types of the columns of an image, as the log has them too."""
+    return [(a.name, a.oid, a.typmod) for a in found.images]
 
 
 def _type(found: Relation, attribute: Attribute, types: Mapping[str, str]) -> ColumnType:

@@ -1,24 +1,24 @@
 """The schema of a table at a position of the log.
 
-The log describes a table before its first change, and again after each change of its columns. Where that is
-what the catalog says now, the catalog's schema is used; otherwise the log's columns are, with what the
-catalog still knows of them. Rows so are decoded by the schema of their own position.
+The log describes a table before its first change, and again after each change of its columns. What it leaves
+open the catalog says, and the history where the catalog has moved on (`described.py`). Rows so are decoded by
+the schema of their own position.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from tailrace.capture.postgres import catalog
 from tailrace.capture.postgres.client import session
 from tailrace.capture.postgres.config import PostgresConfig
+from tailrace.capture.postgres.described import schema_at
 from tailrace.capture.postgres.halts import Halts
-from tailrace.capture.postgres.messages import Relation, RelationColumn
+from tailrace.capture.postgres.messages import Relation
 from tailrace.capture.postgres.publication import Member
-from tailrace.capture.postgres.types import column_type
 from tailrace.capture.postgres.visible import Recent
 from tailrace.model.errors import SchemaDrift
-from tailrace.model.table import Column, ColumnType, TableRef, TableSchema
+from tailrace.model.table import ColumnType, TableRef, TableSchema
 
 
 def overridden(schema: TableSchema, types: Mapping[str, str]) -> TableSchema:
@@ -31,26 +31,33 @@ def overridden(schema: TableSchema, types: Mapping[str, str]) -> TableSchema:
         place = f"{ref.name}.{column.name}"
         name = types.get(f"{ref.schema}.{place}") or types.get(place)
         kind = ColumnType(name) if name else column.type
-        columns.append(Column(column.name, kind, column.native, column.nullable, column.generated))
-    return TableSchema(ref, tuple(columns), schema.key, schema.row_id, schema.generation)
+        columns.append(replace(column, type=kind))
+    return replace(schema, columns=tuple(columns))
 
 
 class Relations:
     """The watched tables of one stream, by what the log says of them."""
 
     def __init__(
-        self, config: PostgresConfig, members: Mapping[TableRef, Member], halts: Halts, recent: Recent
+        self,
+        config: PostgresConfig,
+        members: Mapping[TableRef, Member],
+        halts: Halts,
+        recent: Recent,
+        remembered: Mapping[TableRef, Sequence[TableSchema]],
     ) -> None:
-        self._config, self._halts, self._recent = config, halts, recent
+        self._config, self._halts, self._recent, self._remembered = config, halts, recent, remembered
         self._members = dict(members)
         self._by_oid = {member.oid: member for member in members.values()}
-        self._known: dict[Relation, TableSchema | None] = {}
+        self._known: dict[int, tuple[Relation, TableSchema | None]] = {}
 
     def watch(self, relation: Relation) -> TableSchema | None:
         """The table's schema; None where nobody asked for it, or where it cannot go on."""
-        if relation not in self._known:
-            self._known[relation] = self._look(relation)
-        schema = self._known[relation]
+        known = self._known.get(relation.oid)
+        # By the message itself: one that says the same again may follow a change that it does not tell of.
+        if known is None or known[0] is not relation:
+            known = self._known[relation.oid] = relation, self._look(relation)
+        schema = known[1]
         if schema is not None and self._halts.silent(schema.ref, self._recent.first):
             return None
         return schema
@@ -80,27 +87,6 @@ class Relations:
         self._halts.raise_if_all()
 
     def _schema(self, relation: Relation, member: Member) -> TableSchema:
+        remembered = self._remembered.get(member.ref, ())
         with session(self._config) as connection:
-            now = catalog.relation(connection, member.ref)
-            attributes = (
-                {a.name: a for a in now.images} if now is not None and now.oid == relation.oid else {}
-            )
-            domains = catalog.domains(connection)
-
-            def column(told: RelationColumn) -> Column:
-                known = attributes.get(told.name)
-                kind = column_type(told.type_oid, told.typmod, domains)
-                if known is not None and (known.oid, known.typmod) == (told.type_oid, told.typmod):
-                    return Column(told.name, kind, known.type_name, known.nullable)
-                row = connection.execute(
-                    "SELECT format_type(%s::int8::oid, %s)", (told.type_oid, told.typmod)
-                ).fetchone()
-                return Column(told.name, kind, str(row[0]) if row else "", True)
-
-            columns = tuple(column(told) for told in relation.columns)
-        names = {told.name for told in relation.columns}
-        key = now.key if now is not None and attributes else ()
-        if not key or not names.issuperset(key):
-            told_key = tuple(told.name for told in relation.columns if told.key)
-            key = told_key if relation.identity == "d" and (not attributes or key) else ()
-        return TableSchema(member.ref, columns, key, generation=member.generation)
+            return schema_at(connection, relation, member.ref, member.generation, remembered)

@@ -29,7 +29,7 @@ from tailrace.capture.postgres.visible import Recent, settled
 from tailrace.model.change import Part
 from tailrace.model.errors import IdentityMismatch, LogLost, SetupMissing, Transient
 from tailrace.model.position import Position
-from tailrace.model.table import TableRef
+from tailrace.model.table import TableRef, TableSchema
 
 IDENTITY_REMEDY = (
     "point the pipeline at the server its state belongs to; after a fail-over or a restored backup begin "
@@ -68,9 +68,11 @@ class Stream:
         tables: Sequence[TableRef],
         consumer: str,
         accept: Mapping[TableRef, str],
+        remembered: Mapping[TableRef, Sequence[TableSchema]],
     ) -> None:
         self._config, self._recent, self._halts, self._closed = config, recent, halts, closed
         self._start, self._tables, self._accept = start, list(tables), accept
+        self._remembered = remembered
         self._slot = slots.slot_name(config, consumer)
         self._sentinel: Sentinel | None = None
         self._recorded = 0
@@ -116,7 +118,7 @@ class Stream:
         interval = min(self._config.status_interval, patience / 4000) if patience else 10.0
         assembler = Assembler(
             self._start,
-            Relations(self._config, members, self._halts, self._recent).watch,
+            Relations(self._config, members, self._halts, self._recent, self._remembered).watch,
             self._recent.note,
             spill_bytes=self._config.spill_bytes,
             spill_directory=self._config.spill_directory,
