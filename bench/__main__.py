@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import platform
+import signal
 import sys
 import time
 from importlib.metadata import version
@@ -77,4 +78,6 @@ def save(name: str, outcome: Outcome) -> None:
 
 
 if __name__ == "__main__":
+    # What was started is stopped also when this process is told to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main([name for name in sys.argv[1:] if name]))
