@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tailrace.capture.postgres.config import PostgresConfig
 from tests.capture.postgres.reading import read_all
-from tests.capture.postgres.streaming import Source
+from tests.capture.postgres.streaming import CONSUMER, Source
 from tests.support.postgres import Server
 
 pytestmark = pytest.mark.timeout(120)
@@ -76,3 +76,17 @@ def test_text_of_any_encoding_is_the_same_by_sql_by_snapshot_and_by_stream(
     (images,) = read_all(PostgresConfig.from_url(source.database.url()), "t")
     assert sorted(images, key=lambda image: int(image["id"])) == expected
     assert [change.after for change in source.changes(start) if change.op == "c"] == expected
+
+
+def test_a_process_without_a_stream_can_look_into_a_slot_whose_texts_are_no_utf_8(postgres: Server) -> None:
+    made = postgres.database("ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    source = Source(made, "CREATE TABLE t (id int PRIMARY KEY, a text)")
+    idle = made.connect()
+    idle.execute("BEGIN; INSERT INTO t VALUES (99)")
+    source.sql("INSERT INTO t VALUES (1, E'\\xff')")
+    later = source.open()
+    later.register(CONSUMER)
+    # The transaction that runs is none of those that the slot would send.
+    later.wait_visible(source.head(), 10)
+    idle.close()
+    made.drop()

@@ -25,7 +25,8 @@ _END = "SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8"
 _SLOTS = """
 SELECT slot_name, plugin, slot_type, database, active_pid, wal_status,
        (restart_lsn - '0/0'::pg_lsn)::int8, (confirmed_flush_lsn - '0/0'::pg_lsn)::int8,
-       (pg_current_wal_flush_lsn() - restart_lsn)::int8, safe_wal_size, database = current_database()
+       (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
+        - restart_lsn)::int8, safe_wal_size, database = current_database()
 FROM pg_catalog.pg_replication_slots
 """
 
@@ -232,7 +233,11 @@ def advance(connection: Connection, slot: Slot, version: int) -> int:
 def peek(connection: Connection, config: PostgresConfig, name: str, version: int) -> set[int] | None:
     """The transactions that the slot would send up to `version`; None while someone reads it."""
     published = sql.Identifier(config.publication).as_string(connection)
+    # What the slot would send is written in the session's encoding, also where nobody reads it.
+    plain = connection.info.parameter_status("server_encoding") == "SQL_ASCII"
     try:
+        if plain:
+            connection.execute("SET client_encoding TO 'SQL_ASCII'")
         rows = connection.execute(
             "SELECT DISTINCT xid::text::int8 FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, NULL,"
             " 'proto_version', '1', 'publication_names', %s)",
@@ -240,6 +245,9 @@ def peek(connection: Connection, config: PostgresConfig, name: str, version: int
         ).fetchall()
     except errors.ObjectInUse:
         return None
+    finally:
+        if plain:
+            connection.execute("RESET client_encoding")
     return {xid for (xid,) in rows}
 
 

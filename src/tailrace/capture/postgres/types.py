@@ -30,6 +30,7 @@ CANONICAL: Mapping[str, str] = {
     "lc_monetary": "C",
     "xmlbinary": "base64",
     "client_encoding": "UTF8",
+    "quote_all_identifiers": "off",
 }
 
 _BUILT_IN = {

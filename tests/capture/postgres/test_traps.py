@@ -1,0 +1,335 @@
+"""Traps of PostgreSQL that no other file's tests walk into, and the map of them all (`traps.py`)."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tailrace.capture.postgres import PostgresCapture, snapshot
+from tailrace.capture.postgres.config import PostgresConfig
+from tailrace.model.errors import IdentityMismatch, LogLost, NeedsOperator, SetupMissing
+from tailrace.model.table import quote
+from tests.capture.postgres.reading import batches, described, read_all, rows
+from tests.capture.postgres.streaming import CONSUMER, Source, background, seen
+from tests.capture.postgres.traps import TRAPS, Trap
+from tests.support.postgres import Database, Server
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"
+SLOT = "tailrace_test"
+
+
+@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
+def test_every_trap_has_tests_that_exist(trap: Trap) -> None:
+    assert trap.proved
+    for test in trap.proved:
+        file, _, name = test.partition("::")
+        tree = ast.parse((ROOT / file).read_text())
+        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, test
+
+
+def test_no_slot_is_made_before_there_is_a_publication(database: Database) -> None:
+    database.sql(ITEMS)
+    capture = PostgresCapture(PostgresConfig.from_url(database.url()))
+    with pytest.raises(SetupMissing, match="no publication") as caught:
+        capture.register(CONSUMER)
+    assert caught.value.remedy == "tailrace setup"
+    assert database.slots() == []
+
+
+def test_a_slot_older_than_its_publication_stops_with_the_remedy_and_is_not_retried(
+    database: Database,
+) -> None:
+    source = Source(database, ITEMS)
+    with database.admin() as admin:
+        admin.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
+        admin.execute("DROP PUBLICATION tailrace")
+        admin.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (SLOT,))
+        source.sql("INSERT INTO items VALUES (1)")
+    source.publish()
+    source.sql("INSERT INTO items VALUES (2)")
+    with pytest.raises((SetupMissing, LogLost, NeedsOperator)) as caught:
+        source.changes(capture=source.open())
+    assert "snapshot" in str(caught.value.remedy)
+
+
+def test_why_the_server_ended_a_stream_is_told_also_where_changes_came_right_before(
+    database: Database,
+) -> None:
+    source = Source(database, ITEMS)
+    source.sql("INSERT INTO items SELECT generate_series(1, 100)")
+    with database.admin() as admin:
+        admin.execute("DROP PUBLICATION tailrace")
+        source.sql("INSERT INTO items VALUES (1000)")
+        admin.execute("CREATE PUBLICATION tailrace FOR TABLE items WITH (publish_via_partition_root = true)")
+    # Nothing is looked at but the log: what the stream itself meets is what counts here.
+    with pytest.raises(SetupMissing, match="publication") as caught:
+        source.changes(capture=source.open())
+    assert caught.value.remedy
+
+
+def test_the_key_under_a_full_identity_is_the_catalogs_though_the_log_flags_every_column(
+    database: Database,
+) -> None:
+    source = Source(
+        database,
+        "CREATE TABLE items (a text, b int, c text, PRIMARY KEY (c, a))",
+        "ALTER TABLE items REPLICA IDENTITY FULL",
+        "CREATE TABLE bare (a text, b int)",
+        "ALTER TABLE bare REPLICA IDENTITY FULL",
+    )
+    source.sql("INSERT INTO items VALUES ('a', 1, 'c')", "INSERT INTO bare VALUES ('a', 1)")
+    keys = {b.table.ref.name: b.table.key for part in source.parts() for b in part.batches}
+    assert keys == {"items": ("c", "a"), "bare": ()}
+
+
+def test_generated_columns_are_in_neither_snapshot_nor_stream(database: Database) -> None:
+    source = Source(
+        database,
+        "CREATE TABLE items (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED, name text)",
+    )
+    source.sql("INSERT INTO items (id, name) VALUES (1, 'a')", "UPDATE items SET id = 2, name = 'b'")
+    assert [change.after for change in source.changes()] == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+    (images,) = read_all(PostgresConfig.from_url(database.url()), "items")
+    assert images == [{"id": 2, "name": "b"}]
+    names = [column.name for column in source.capture.describe(source.ref("items")).columns]
+    assert names == ["id", "name"]
+
+
+def test_a_partition_that_is_added_later_is_captured_and_rows_move_into_it(database: Database) -> None:
+    source = Source(
+        database,
+        "CREATE TABLE items (id int, part int, name text, PRIMARY KEY (id, part)) PARTITION BY LIST (part)",
+        "CREATE TABLE items_1 PARTITION OF items FOR VALUES IN (1)",
+    )
+    with background(source.open(), source.start, source.refs) as stream:
+        source.sql("INSERT INTO items VALUES (1, 1, 'a')")
+        wait_until(lambda: len(stream.changes) == 1)
+        source.sql(
+            # Its columns stand in another order, and it once had one more.
+            "CREATE TABLE items_2 (name text, gone int, part int NOT NULL, id int NOT NULL)",
+            "ALTER TABLE items_2 DROP COLUMN gone",
+            "ALTER TABLE items ATTACH PARTITION items_2 FOR VALUES IN (2)",
+            "UPDATE items SET part = 2",
+            "INSERT INTO items_2 (id, part, name) VALUES (3, 2, 'direct')",
+        )
+        wait_until(lambda: len(stream.changes) == 4)
+        assert [change.plain for change in stream.changes] == [
+            ("items", "c", None, {"id": 1, "part": 1, "name": "a"}),
+            ("items", "d", {"id": 1, "part": 1}, None),
+            ("items", "c", None, {"id": 1, "part": 2, "name": "a"}),
+            ("items", "c", None, {"id": 3, "part": 2, "name": "direct"}),
+        ]
+    (images,) = read_all(PostgresConfig.from_url(database.url()), "items")
+    assert sorted(image["id"] for image in images) == [1, 3]
+
+
+def test_a_publication_that_names_partitions_by_themselves_is_not_taken_for_the_roots(
+    database: Database,
+) -> None:
+    database.sql(
+        "CREATE TABLE items (id int PRIMARY KEY) PARTITION BY LIST (id)",
+        "CREATE TABLE items_1 PARTITION OF items DEFAULT",
+    )
+    with database.admin() as admin:
+        admin.execute("CREATE PUBLICATION tailrace FOR TABLE items")
+    capture = PostgresCapture(PostgresConfig.from_url(database.url()))
+    refs = capture.resolve(["items"])
+    # `pg_publication_tables` lists the leaf here; the log would carry its name.
+    assert [f.code for f in capture.coverage(refs) if f.severity == "error"]
+    with pytest.raises(SetupMissing) as caught:
+        capture.setup(refs)
+    assert "publish_via_partition_root = true" in str(caught.value.remedy)
+
+
+def test_two_consumers_read_the_same_log_and_neither_moves_the_others_position(database: Database) -> None:
+    source = Source(database, ITEMS)
+    other = source.open()
+    begin = other.register("other")
+    source.sql("INSERT INTO items VALUES (1)", "INSERT INTO items VALUES (2)")
+    taken = source.parts(acknowledge=True)[-1].position
+    # Without a stream an acknowledgement moves the slot itself.
+    wait_until(lambda: source.capture.acknowledge(taken, consumer=CONSUMER) == taken)
+    assert {c.name: c.acknowledged for c in other.consumers()} == {
+        CONSUMER: taken.version,
+        "other": begin.version,
+    }
+    with contextlib.closing(other.live(begin, source.refs, consumer="other", wait=0.2)) as live:  # type: ignore[type-var]
+        found: list[Any] = []
+        while len(found) < 2:
+            part = next(live)
+            found += [change.after for change in seen(part.batches)] if part is not None else []
+    assert found == [{"id": 1, "name": None}, {"id": 2, "name": None}]
+
+
+NAMES = (
+    *(
+        "order",
+        "it's",
+        "two words",
+        "UPPER",
+        "Mixed",
+        "dot.ted",
+        "üñí😀",
+        'q"uote',
+        "100%",
+        "%s",
+        "back\\slash",
+    ),
+    *("semi; DROP TABLE items; --", "tab\tbed", "new\nline", "$1", "{}", "a" * 63),
+)
+
+
+def test_names_of_any_characters_are_published_streamed_and_read(database: Database) -> None:
+    listed = [f"{quote('s ' + name[:61])}.{quote(name)}" for name in NAMES]
+    source = Source(
+        database,
+        *(f"CREATE SCHEMA {quote('s ' + name[:61])}" for name in NAMES),
+        *(
+            f"CREATE TABLE {table} ({quote(name)} int PRIMARY KEY, v text)"
+            for table, name in zip(listed, NAMES, strict=True)
+        ),
+    )
+    config = PostgresConfig.from_url(database.url())
+    with database.admin() as admin:
+        admin.execute(
+            "; ".join(
+                f"GRANT USAGE ON SCHEMA {quote('s ' + name[:61])} TO tailrace" for name in NAMES
+            ).encode()
+        )
+    with psycopg.ClientCursor(database.app) as cursor:
+        for table, name in zip(listed, NAMES, strict=True):
+            cursor.execute(f"INSERT INTO {table} VALUES (1, 'a'), (2, 'b')".encode())
+            cursor.execute(f"UPDATE {table} SET v = 'c' WHERE {quote(name)} = 2".encode())
+    changes = source.changes()
+    for name in NAMES:
+        assert [c.plain for c in changes if c.table == name] == [
+            (name, "c", None, {name: 1, "v": "a"}),
+            (name, "c", None, {name: 2, "v": "b"}),
+            (name, "u", None, {name: 2, "v": "c"}),
+        ]
+        found = described(config, name, "s " + name[:61])
+        plan = snapshot.plan(config, found.ref, 1)
+        read = [row for chunk in plan for row in rows(batches(config, found, chunk))]
+        assert read == [{name: 1, "v": "a"}, {name: 2, "v": "c"}]
+
+
+def test_two_tables_of_one_name_in_two_schemas_are_told_apart_in_stream_and_snapshot(
+    database: Database,
+) -> None:
+    source = Source(
+        database, "CREATE SCHEMA other", ITEMS, "CREATE TABLE other.items (id int PRIMARY KEY, size int)"
+    )
+    source.sql("INSERT INTO items VALUES (1, 'a')", "INSERT INTO other.items VALUES (1, 5)")
+    found = {
+        (b.table.ref.schema, tuple(b.data.column("after").to_pylist()[0].values()))
+        for part in source.parts()
+        for b in part.batches
+    }
+    assert found == {("public", (1, "a")), ("other", (1, 5))}
+
+
+def test_columns_added_with_a_default_read_the_same_by_snapshot_as_later_changes_say(
+    database: Database,
+) -> None:
+    source = Source(database, ITEMS)
+    source.sql("INSERT INTO items VALUES (1, 'a')")
+    source.transaction(
+        "ALTER TABLE items ADD COLUMN more int NOT NULL DEFAULT 7",
+        "ALTER TABLE items DROP COLUMN name",
+        "ALTER TABLE items ADD COLUMN name varchar(5) DEFAULT 'new'",
+        "UPDATE items SET id = 2",
+        "INSERT INTO items VALUES (3)",
+    )
+    (images,) = read_all(PostgresConfig.from_url(database.url()), "items")
+    assert [change.after for change in source.changes()] == [{"id": 1, "name": "a"}, *images]
+    assert images == [{"id": 2, "more": 7, "name": "new"}, {"id": 3, "more": 7, "name": "new"}]
+
+
+@pytest.mark.long
+def test_a_standby_is_refused_by_name_whatever_is_asked_of_it(own_server: Server) -> None:
+    source = Source(own_server.database(), ITEMS)
+    own_server.stop()
+    (own_server.data / "standby.signal").touch()
+    own_server.start()
+    capture = source.open()
+    for ask in (
+        capture.identity,
+        capture.head,
+        lambda: capture.register("another"),
+        lambda: source.parts(until=source.start),
+    ):
+        with pytest.raises((IdentityMismatch, NeedsOperator), match="standby") as caught:
+            ask()
+        assert caught.value.remedy == "name the primary in the URL"
+    assert "standby" in {finding.code for finding in capture.coverage(source.refs)}
+    assert [consumer.name for consumer in capture.consumers()] == [CONSUMER]
+
+
+@pytest.mark.long
+def test_transaction_ids_beyond_32_bits_are_told_apart_from_those_that_run(own_server: Server) -> None:
+    own_server.stop()
+    installed = own_server.installed
+    command = installed.command("pg_resetwal", "-e", "5", "-D", installed.inside(own_server.data))
+    subprocess.run(command, check=True, capture_output=True, user=installed.user, cwd="/")
+    own_server.start()
+    source = Source(own_server.database(), ITEMS)
+    assert source.database.rows("SELECT pg_current_xact_id()::text::numeric > 5 * 4294967296") == [(True,)]
+    idle = source.database.connect()
+    idle.execute("BEGIN; INSERT INTO items VALUES (99)")
+    with background(source.open(), source.start, source.refs, acknowledge=True) as stream:
+        source.sql("INSERT INTO items VALUES (1)")
+        wait_until(lambda: len(stream.changes) == 1)
+        stream.capture.wait_visible(stream.position, 10)
+        wait_until(lambda: source.confirmed() >= stream.changes[0].position)
+        # Another process, which has no stream, tells it from the running one by a look into the slot.
+        stream.close()
+        later = source.open()
+        later.register(CONSUMER)
+        later.wait_visible(stream.position, 10)
+    idle.execute("COMMIT")
+    assert [change.after for change in source.changes(stream.position)] == [{"id": 99, "name": None}]
+
+
+def test_a_chunk_read_while_the_stream_runs_is_never_older_than_what_was_delivered(
+    database: Database,
+) -> None:
+    source = Source(database, ITEMS, "INSERT INTO items VALUES (1, '0')")
+    config = PostgresConfig.from_url(database.url())
+    table = described(config, "items")
+    (chunk,) = snapshot.plan(config, table.ref, 10)
+    writer = database.connect()
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.wait(0.001):
+            number += 1
+            writer.execute("UPDATE items SET name = %s", (str(number),))
+
+    thread = threading.Thread(target=write)
+    with background(source.open(), source.start, source.refs) as stream:
+        thread.start()
+        try:
+            for _ in range(8):
+                begun = stream.position
+                wait_until(lambda begun=begun: stream.position > begun)  # type: ignore[misc]
+                # Batches are kept before their position is: what was delivered up to it is all there.
+                position, delivered = stream.position, stream.changes
+                stream.capture.wait_visible(position, 10)
+                (image,) = rows(batches(config, table, chunk))
+                newest = max(
+                    int(c.after["name"]) for c in delivered if c.after and c.position <= position.version
+                )
+                assert int(image["name"]) >= newest
+        finally:
+            stop.set()
+            thread.join()
