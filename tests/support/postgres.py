@@ -204,6 +204,10 @@ class Database:
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         return self.app.execute(query).fetchall()
 
+    @property
+    def server_version(self) -> int:
+        return self.app.info.server_version
+
     def slots(self) -> list[str]:
         with self.admin() as connection:
             found = connection.execute(

@@ -9,9 +9,9 @@ import pytest
 from tailrace.capture.contract import TABLE_STOPPED
 from tailrace.capture.postgres import PostgresCapture
 from tailrace.model.change import ChangeBatch
-from tailrace.model.errors import LogLost, SchemaDrift, SetupMissing, TailraceError
+from tailrace.model.errors import LogLost, SchemaDrift, SetupMissing, TailraceError, Transient
 from tests.capture.postgres.streaming import CONSUMER, Background, Source, background, seen
-from tests.support.postgres import Database
+from tests.support.postgres import Database, Server
 from tests.support.waiting import wait_until
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"
@@ -176,3 +176,59 @@ def test_a_table_whose_capture_began_later_stops_alone(database: Database) -> No
     assert "began after" in capture.notices()[0].message
     with pytest.raises(LogLost, match="began after"):
         next(iter(source.open().live(source.start, later, consumer=CONSUMER)))
+
+
+def codes(stream: Background) -> list[str]:
+    return [found.code for found in stream.capture.notices()]
+
+
+def test_log_beyond_the_budget_is_told_while_a_stream_runs_and_when_it_is_over(database: Database) -> None:
+    source = Source(database, ITEMS, watch_interval=0.1, wal_budget=2 << 20)
+    with background(source.open(), source.start, source.refs) as stream:
+        wait_until(source.active)
+        assert codes(stream) == []
+        source.sql("INSERT INTO items SELECT n, repeat('x', 400) FROM generate_series(1, 9000) n")
+        wait_until(lambda: codes(stream) == ["wal_budget"], timeout=20)
+        (told,) = [c for c in source.open().consumers() if c.name == CONSUMER]
+        assert (told.retained or 0) > 2 << 20
+        assert "budget" in (told.risk or "")
+        with database.admin() as admin:
+            # What a slot needs moves on when the server notes what runs, as it does every few seconds.
+            def over() -> bool:
+                admin.execute("CHECKPOINT")
+                stream.capture.acknowledge(stream.position, consumer=CONSUMER)
+                source.sql("UPDATE items SET name = '' WHERE id = 1")
+                return codes(stream) == []
+
+            wait_until(over, timeout=30)
+        assert stream.error is None
+
+
+@pytest.mark.long
+def test_a_slot_that_loses_its_log_while_it_is_read_is_told_and_then_ends_the_stream(
+    own_server: Server,
+) -> None:
+    own_server.restart(max_slot_wal_keep_size="1MB", wal_keep_size="0", checkpoint_timeout="1h")
+    source = Source(own_server.database(), ITEMS, watch_interval=0.1)
+    capture = source.open()
+    with background(capture, source.start, source.refs) as stream, own_server.admin() as admin:
+        wait_until(source.active)
+
+        def told() -> bool:
+            admin.execute("SELECT pg_switch_wal()")
+            admin.execute("SELECT pg_logical_emit_message(false, 'x', 'y')")
+            return bool({"slot_at_risk", "slot_lost"} & set(codes(stream))) or not stream.alive
+
+        wait_until(told, timeout=20)
+
+        def ended() -> bool:
+            admin.execute("CHECKPOINT")
+            return not stream.alive
+
+        wait_until(ended, timeout=30)
+        assert isinstance(stream.error, Transient | LogLost), stream.error
+    with pytest.raises(LogLost, match="invalid") as caught:
+        source.changes(capture=source.open())
+    assert "pg_drop_replication_slot" in (caught.value.remedy or "")
+    (told_consumer,) = [c for c in source.open().consumers() if c.name == CONSUMER]
+    assert "invalid" in (told_consumer.risk or "")

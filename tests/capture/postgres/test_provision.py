@@ -305,3 +305,28 @@ def test_two_slots_of_one_name_are_made_once(database: Database) -> None:
     assert len(set(made)) == 1
     with database.admin() as admin, pytest.raises(psycopg.errors.DuplicateObject):
         admin.execute("SELECT pg_create_logical_replication_slot('tailrace_test', 'pgoutput')")
+
+
+def test_row_filters_and_column_lists_of_a_publication_are_told(database: Database) -> None:
+    database.sql("CREATE TABLE items (id int PRIMARY KEY, name text, note text)")
+    with database.admin() as admin:
+        admin.execute("CREATE PUBLICATION tailrace FOR TABLE items (id, name) WHERE (id > 5)")
+    capture = PostgresCapture(PostgresConfig.from_url(database.url(), {}))
+    found = {finding.code: finding for finding in capture.coverage(capture.resolve(["items"]))}
+    assert found["row_filter"].severity == found["column_list"].severity == "warning"
+    assert "without note" in found["column_list"].message
+    assert found["column_list"].remedy
+
+
+@pytest.mark.long
+def test_a_member_of_rds_replication_may_replicate(own_server: Server) -> None:
+    database = own_server.database()
+    database.sql("CREATE TABLE items (id int PRIMARY KEY)")
+    capture = PostgresCapture(PostgresConfig.from_url(database.url(), {}))
+    refs = capture.resolve(["items"])
+    with database.admin() as admin:
+        admin.execute("ALTER ROLE tailrace NOREPLICATION; CREATE ROLE rds_replication")
+        (lacking,) = [found for found in capture.coverage(refs) if found.code == "role"]
+        assert lacking.remedy == 'GRANT rds_replication TO "tailrace"'
+        admin.execute(str(lacking.remedy).encode())
+    assert not [found for found in capture.coverage(refs) if found.code == "role"]

@@ -70,7 +70,7 @@ def translate(config: PostgresConfig, error: psycopg.Error) -> TailraceError:
     if state == "3D000":
         return ConfigError(f"{config.name}: {told}", remedy="correct the database in the URL")
     if state == "42501":
-        return NeedsOperator(f"{config.name}: {told}", remedy=_grant(told))
+        return NeedsOperator(f"{config.name}: {told}", remedy="`tailrace check` prints the GRANT")
     return NeedsOperator(f"{config.name}: {told} (SQLSTATE {state})")
 
 
@@ -82,11 +82,6 @@ def refusal(config: PostgresConfig, raw: str) -> TailraceError:
     if remedy is not None:
         return ConfigError(f"{config.name}: {told}", remedy=remedy)
     return Transient(f"{config.name}: {told}")
-
-
-def _grant(told: str) -> str:
-    table = told.rpartition("table ")[2] if "table " in told else "…"
-    return f"GRANT SELECT ON {table} TO the user of the URL (an owner of the table may)"
 
 
 def clean(config: PostgresConfig, text: str) -> str:

@@ -27,6 +27,7 @@ _PAUSE = 0.002
 _GATHER = 0.02
 _HANDOVER = 1.0
 _IN_USE = "55006"
+_UNDEFINED = "42704"
 
 
 class Link:
@@ -71,7 +72,7 @@ class Link:
             time.sleep(_PAUSE * 10)
             result = self._pgconn.exec_(command.as_bytes(self._connection))
         if result.status != pq.ExecStatus.COPY_BOTH:
-            raise self._failure(result)
+            raise self._failure(result, LogLost)
 
     def receive(self, limit: int, wait: float) -> list[memoryview]:
         """Messages that are there, up to about `limit` bytes; none if none came within `wait` seconds."""
@@ -124,18 +125,19 @@ class Link:
         result = self._pgconn.get_result()
         if result is None or result.status != pq.ExecStatus.FATAL_ERROR:
             return Transient(f"{self._config.name}: the server ended the replication")
-        return self._failure(result)
+        # A slot that is read cannot be dropped: what is missing is the publication.
+        return self._failure(result, SetupMissing)
 
-    def _failure(self, result: pq.abc.PGresult) -> TailraceError:
+    def _failure(self, result: pq.abc.PGresult, lacking: type[NeedsOperator]) -> TailraceError:
+        """What the server's error means, by its SQLSTATE: its words may be in any language."""
         state = _state(result)
         raw = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
         words = raw.decode(errors="replace")
         told = clean(self._config, words)
         message = f"{self._config.name}: {told}"
-        if state == "42704" and "publication" in told:
-            return SetupMissing(message, remedy="tailrace setup, then tailrace snapshot")
-        if state == "42704":
-            return LogLost(message, remedy="tailrace snapshot")
+        if state == _UNDEFINED:
+            before = "tailrace setup, then " if lacking is SetupMissing else ""
+            return lacking(message, remedy=f"{before}tailrace snapshot")
         if state == _IN_USE or state.startswith(("57", "53", "08", "58")):
             return Transient(message)
         if state == "55000":

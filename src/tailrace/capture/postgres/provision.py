@@ -39,8 +39,11 @@ ORDER BY 1, 2
 """
 _SERVER = """
 SELECT current_setting('wal_level'), pg_is_in_recovery(),
-       (SELECT rolreplication OR rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user),
-       current_user, current_setting('max_replication_slots')::int,
+       (SELECT rolreplication OR rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user)
+       OR EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolname = 'rds_replication'
+                  AND pg_has_role(r.oid, 'MEMBER')),
+       EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'rds_replication'), current_user,
+       current_setting('max_replication_slots')::int,
        (SELECT count(*) FROM pg_catalog.pg_replication_slots), current_setting('max_slot_wal_keep_size'),
        has_database_privilege(current_database(), 'CREATE')
 """
@@ -89,7 +92,7 @@ def _execute(
                 connection.execute(statement)
             if mark:
                 publication.mark(connection, config.publication)
-    except errors.InsufficientPrivilege as error:
+    except (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction) as error:
         raise _refused(config, str(error.diag.message_primary), statements) from None
     except (errors.DuplicateObject, errors.UniqueViolation):
         # Another process was quicker; whether it did the same is seen by who looks next.
@@ -147,7 +150,7 @@ def coverage(config: PostgresConfig, tables: Sequence[TableRef]) -> list[Finding
 def _server(connection: Connection, config: PostgresConfig) -> tuple[list[Finding], bool]:
     found: list[Finding] = []
     row = connection.execute(_SERVER).fetchone()
-    level, recovering, may_replicate, user, most, used, keep, may_create = row or ("",) * 8
+    level, recovering, may_replicate, managed, user, most, used, keep, may_create = row or ("",) * 9
     if connection.info.server_version < OLDEST:
         message = f"the server has version {connection.info.server_version // 10000}, the oldest known is 14"
         found.append(Finding("error", "version", message, remedy="upgrade the server"))
@@ -159,7 +162,8 @@ def _server(connection: Connection, config: PostgresConfig) -> tuple[list[Findin
         found.append(Finding("error", "standby", message, remedy="name the primary in the URL"))
     if not may_replicate:
         message = f"the role {user} may not replicate"
-        remedy = f"ALTER ROLE {quote(str(user))} REPLICATION"
+        role = quote(str(user))
+        remedy = f"GRANT rds_replication TO {role}" if managed else f"ALTER ROLE {role} REPLICATION"
         found.append(Finding("error", "role", message, remedy=remedy))
     if used >= most and not slots.ours(connection, config):
         remedy = "raise max_replication_slots and restart the server, or drop a slot nobody needs"
@@ -198,8 +202,21 @@ def _table(connection: Connection, ref: TableRef, known: publication.Publication
         found.append(Finding("warning", "no_key", message, str(ref), "give the table a primary key"))
     member = known.members.get(ref) if known is not None else None
     if member is not None and member.filtered:
-        message = f"the publication has a row filter for table {ref}: other rows are never seen"
-        found.append(Finding("warning", "row_filter", message, str(ref)))
+        message = (
+            f"the publication has a row filter for table {ref}: the log has the rows that pass it, "
+            "a snapshot has all"
+        )
+        remedy = "publish the table without WHERE, or filter behind Tailrace"
+        found.append(Finding("warning", "row_filter", message, str(ref), remedy))
+    if member is not None and member.columns is not None and there is not None:
+        unpublished = [column.name for column in there.images if column.name not in member.columns]
+        if unpublished:
+            message = (
+                f"the publication has a column list for table {ref}: changes come without "
+                f"{', '.join(unpublished)}, a snapshot comes with all columns"
+            )
+            remedy = "publish the table without a column list"
+            found.append(Finding("warning", "column_list", message, str(ref), remedy))
     return found
 
 

@@ -28,20 +28,25 @@ SELECT p.oid::int8, pg_has_role(p.pubowner, 'USAGE'), p.puballtables,
 FROM pg_catalog.pg_publication p WHERE p.pubname = %s
 """
 _MEMBERS = """
-SELECT n.nspname, c.relname, c.oid::int8, 'r' || m.oid, {filtered}
+SELECT n.nspname, c.relname, c.oid::int8, 'r' || m.oid, {filtered}, {columns}
 FROM pg_catalog.pg_publication_rel m
 JOIN pg_catalog.pg_class c ON c.oid = m.prrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE m.prpubid = %(oid)s
 """
+_COLUMNS = """
+CASE WHEN m.prattrs IS NOT NULL THEN (
+    SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum = ANY (m.prattrs::int2[])) END
+"""
 _BY_SCHEMA = """
 UNION ALL
-SELECT n.nspname, c.relname, c.oid::int8, 's' || m.oid, false
+SELECT n.nspname, c.relname, c.oid::int8, 's' || m.oid, false, NULL
 FROM pg_catalog.pg_publication_namespace m
 JOIN pg_catalog.pg_namespace n ON n.oid = m.pnnspid JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid
 WHERE m.pnpubid = %(oid)s AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
 """
 _ALL = """
-SELECT n.nspname, c.relname, c.oid::int8, 'a' || %(oid)s::int8, false
+SELECT n.nspname, c.relname, c.oid::int8, 'a' || %(oid)s::int8, false, NULL::text[]
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND n.nspname !~ '^pg_'
 AND n.nspname <> 'information_schema'
@@ -64,6 +69,7 @@ class Member:
     entry: str
     filtered: bool
     began: int | None
+    columns: tuple[str, ...] | None = None
 
     @property
     def generation(self) -> str:
@@ -110,13 +116,25 @@ def read(connection: Connection, name: str) -> Publication | None:
     newer = connection.info.server_version >= 150000
     query = _ALL
     if not found.all_tables:
-        query = _MEMBERS.format(filtered="m.prqual IS NOT NULL" if newer else "false")
+        query = _MEMBERS.format(
+            filtered="m.prqual IS NOT NULL" if newer else "false",
+            columns=_COLUMNS if newer else "NULL::text[]",
+        )
         query += _BY_SCHEMA if newer else ""
     members: dict[TableRef, Member] = {}
-    for schema, table, oid, entry, filtered in connection.execute(query, {"oid": found.oid}).fetchall():
+    rows = connection.execute(query, {"oid": found.oid}).fetchall()
+    for schema, table, oid, entry, filtered, listed in rows:
         began = recorded.get(f"{oid}-{entry}", None if found.ours and found.owned else 0)
         members.setdefault(
-            TableRef(schema, table), Member(TableRef(schema, table), oid, entry, filtered, began)
+            TableRef(schema, table),
+            Member(
+                TableRef(schema, table),
+                oid,
+                entry,
+                filtered,
+                began,
+                None if listed is None else tuple(listed),
+            ),
         )
     return replace(found, members=members)
 
