@@ -12,8 +12,11 @@ from tests.changelog.support import SOURCE, all_rows, child, expected
 from tests.changelog.writing import rows_at
 
 
-def run_until_killed(root: Path, delay: float) -> tuple[int, int]:
-    """What the killed writer had reported: the flushed end and the acknowledged position."""
+def run_until_killed(root: Path, delay: float, after: str) -> tuple[int, int]:
+    """What the killed writer had reported: the flushed end and the acknowledged position.
+
+    `after` is the word that the time to the kill is counted from.
+    """
     flushed = acknowledged = 0
     with child("writing", str(root)) as process:
         assert process.stdout is not None
@@ -23,7 +26,7 @@ def run_until_killed(root: Path, delay: float) -> tuple[int, int]:
             # A line that the kill cut short reports nothing.
             if not line.endswith("\n"):
                 break
-            if word == "opened":
+            if word == after and timer is None:
                 timer = threading.Timer(delay, process.send_signal, [signal.SIGKILL])
                 timer.start()
             if word == "acknowledged":
@@ -38,8 +41,10 @@ def run_until_killed(root: Path, delay: float) -> tuple[int, int]:
 
 def kill_and_check(root: Path, times: int) -> None:
     before = 0
-    for _ in range(times):
-        flushed, acknowledged = run_until_killed(root, random.uniform(0, 0.12))
+    for number in range(times):
+        # From its start, where it may not come to anything, and from its first flush.
+        after = "flushed" if number % 2 else "opened"
+        flushed, acknowledged = run_until_killed(root, random.uniform(0, 0.12), after)
         with Changelog.open(str(root), owner_name="judge", source=SOURCE, wait=0) as log:
             assert log.end >= max(flushed, before)
             assert log.acknowledged >= acknowledged

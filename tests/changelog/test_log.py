@@ -337,11 +337,11 @@ def test_append_waits_for_the_acknowledgement_and_goes_on_with_it(tmp_path: Path
     log.append(part(1))
     with ThreadPoolExecutor(1) as pool:
         blocked = pool.submit(log.append, part(2))
-        assert waited.wait(10)
+        assert waited.wait(60)
         assert not blocked.done()
         assert log.end == 1
         log.acknowledge(at(1))
-        blocked.result(10)
+        blocked.result(60)
     assert log.flush() == 2
     log.close()
 
@@ -361,11 +361,11 @@ def test_close_ends_a_waiting_append_and_a_waiting_reader(tmp_path: Path) -> Non
     log.flush()
     with ThreadPoolExecutor(2) as pool:
         blocked, reader = pool.submit(log.append, part(2)), pool.submit(log.wait, 1, 60)
-        assert waited.wait(10)
+        assert waited.wait(60)
         log.close()
         with pytest.raises(UsageError, match="closed"):
-            blocked.result(10)
-        assert reader.result(10) == 1
+            blocked.result(60)
+        assert reader.result(60) == 1
     log.close()
 
 
@@ -375,7 +375,7 @@ def test_wait_returns_as_soon_as_something_is_published(tmp_path: Path) -> None:
         reader = pool.submit(log.wait, 0, 60)
         log.append(part(5))
         log.flush()
-        assert reader.result(10) == 5
+        assert reader.result(60) == 5
         assert log.wait(4, 60) == 5
 
 

@@ -61,11 +61,11 @@ def test_whoever_waits_gets_it_at_the_release(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(time, "sleep", noticed)
     with ThreadPoolExecutor(1) as pool:
-        second = pool.submit(Ownership.acquire, fs, root, "second", wait=20)
-        assert waits.wait(10)
+        second = pool.submit(Ownership.acquire, fs, root, "second", wait=60)
+        assert waits.wait(60)
         assert not second.done()
         owned.release()
-        taken = second.result(10)
+        taken = second.result(60)
     assert taken.epoch == 2
     taken.release()
 
@@ -78,7 +78,7 @@ def test_a_killed_owner_is_succeeded_at_once(tmp_path: Path) -> None:
         assert hear(process) == "epoch 1"
         process.send_signal(signal.SIGKILL)
         # A zombie that nobody has reaped yet is dead too.
-        owned = Ownership.acquire(fs, root, "heir", wait=5, lease=3600)
+        owned = Ownership.acquire(fs, root, "heir", wait=60, lease=3600)
         assert owned.epoch == 2
         owned.release()
 
@@ -90,7 +90,7 @@ def test_a_frozen_owner_is_succeeded_after_its_lease_and_fenced_when_it_thaws(tm
         say(process, "acquire 0")
         assert hear(process) == "epoch 1"
         process.send_signal(signal.SIGSTOP)
-        owned = Ownership.acquire(fs, root, "heir", wait=10, lease=0.6)
+        owned = Ownership.acquire(fs, root, "heir", wait=60, lease=0.6)
         assert owned.epoch == 2
         process.send_signal(signal.SIGCONT)
         say(process, "check")
@@ -121,7 +121,8 @@ def test_a_living_owner_keeps_it_though_a_clock_makes_its_heartbeat_look_old(
 
         monkeypatch.setattr(time, "time", ahead)
         with pytest.raises(StateOwned):
-            Ownership.acquire(fs, root, "impatient", wait=1, lease=1)
+            # It watches for 1.5 s, and a beat comes every 0.2 s.
+            Ownership.acquire(fs, root, "impatient", wait=1, lease=6)
         say(process, "check")
         assert hear(process) == "ok"
 
@@ -157,11 +158,11 @@ def test_an_owner_on_another_host_is_judged_by_its_lease(
     with monkeypatch.context() as patch:
         patch.setattr(module, "_place", lambda: "elsewhere")
         patch.setattr(socket, "gethostname", lambda: "far-host")
-        far = Ownership.acquire(fs, root, "far", lease=0.5)
+        far = Ownership.acquire(fs, root, "far", lease=2)
     with pytest.raises(StateOwned, match="far-host"):
-        Ownership.acquire(fs, root, "near", wait=0.1, lease=0.5)
+        Ownership.acquire(fs, root, "near", wait=0.1, lease=2)
     far._stopped.set()
-    owned = Ownership.acquire(fs, root, "near", wait=5, lease=0.5)
+    owned = Ownership.acquire(fs, root, "near", wait=60, lease=2)
     with pytest.raises(Fenced):
         far.check(now=True)
     owned.release()

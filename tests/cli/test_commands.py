@@ -100,7 +100,7 @@ def test_teardown_asks_a_person_and_a_no_changes_nothing(shop: Path) -> None:
             [*COMMAND, "teardown"], cwd=shop, env=environment(), stdin=child, stdout=child, stderr=child
         )
         os.write(parent, b"n\n")
-        assert process.wait(30) == 130
+        assert process.wait(120) == 130
     finally:
         os.close(parent)
         os.close(child)
@@ -177,7 +177,7 @@ def test_colour_is_for_terminals_and_not_with_no_color(shop: Path) -> None:
             pass
         finally:
             os.close(parent)
-            process.wait(30)
+            process.wait(120)
         return shown
 
     assert b"\x1b[32m" in on_a_terminal()

@@ -113,7 +113,7 @@ def test_traffic_is_another_process_and_ends_when_it_is_told(database: Path) -> 
     before = rows(database, "orders")
     with traffic(database) as process:
         assert process.pid != os.getpid()
-        wait_until(lambda: rows(database, "orders") != before, timeout=20)
+        wait_until(lambda: rows(database, "orders") != before)
         end(process)
         assert process.returncode == 0
     assert process.poll() is not None
@@ -134,7 +134,7 @@ def test_traffic_ends_by_itself_when_its_parent_is_killed(database: Path, root: 
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         before = rows(database, "orders")
-        wait_until(lambda: rows(database, "orders") != before, timeout=20)
+        wait_until(lambda: rows(database, "orders") != before)
     finally:
         parent.kill()
         parent.communicate()

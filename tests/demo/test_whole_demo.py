@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import processes_naming
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -32,4 +33,4 @@ def test_the_demonstration_ends_by_itself_with_every_mirror_equal_and_nothing_le
     assert "NOT EQUAL" not in done.stdout
     assert done.stderr == ""
     assert "tailrace status -c demo/tailrace.toml" in done.stdout
-    assert not processes_naming(tmp_path)
+    wait_until(lambda: not processes_naming(tmp_path), what="the end of every process")

@@ -16,14 +16,14 @@ def test_a_stop_waits_for_the_batch_inside() -> None:
     def batch() -> None:
         with gate.batch(3):
             inside.set()
-            leave.wait(10)
+            leave.wait(60)
 
     worker = threading.Thread(target=batch)
     worker.start()
-    assert inside.wait(10)
+    assert inside.wait(60)
     assert not gate.close(0.05)
     leave.set()
-    assert gate.close(10)
+    assert gate.close(60)
     assert gate.finished == 3
     worker.join()
 

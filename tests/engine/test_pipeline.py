@@ -137,7 +137,7 @@ def test_a_stop_inside_a_batch_finishes_it_and_a_restart_repeats_nothing(setting
 
     def hold() -> None:
         inside.set()
-        go_on.wait(30)
+        go_on.wait(60)
 
     setting.feed.before = hold
     pipeline = setting.make()

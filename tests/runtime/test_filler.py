@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -82,31 +83,31 @@ def test_changes_reach_the_changelog_when_the_source_pauses(source: ScriptedSour
     filler = make()
     wait_until(lambda: filler.changelog.begun)
     _insert(source, 1, 2)
-    assert filler.wait(0, 5.0) == 1
+    assert filler.wait(0, 60.0) == 1
     assert _ids(filler.changelog) == [1, 2]
     assert filler.health().state == "running"
 
 
 def test_a_new_filler_goes_on_at_the_end_of_the_changelog(source: ScriptedSource, make: Make) -> None:
     filler = make()
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     for number in range(5):
         _insert(source, number)
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     filler = make()
     _insert(source, 5)
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     assert _ids(filler.changelog) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_recorded_start_beyond_the_end_of_the_changelog_wins(source: ScriptedSource, make: Make) -> None:
-    make().catch_up(timeout=5)
+    make().catch_up(timeout=60)
     for number in range(5):
         _insert(source, number)
     filler = make(start=False)
     filler._start = source.at(3)
     filler.start()
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     assert _ids(filler.changelog, 3) == [3, 4]
 
 
@@ -116,9 +117,9 @@ def test_catch_up_returns_when_the_changelog_holds_what_the_source_had(
     filler = make()
     other = source.table("other")
     head = _insert_other(source, other)
-    assert filler.catch_up(timeout=5) >= head, "also if nothing of it is ours"
-    assert filler.catch_up(Position(source.name, head), timeout=5) >= head
-    assert filler.catch_up(head, timeout=5) >= head
+    assert filler.catch_up(timeout=60) >= head, "also if nothing of it is ours"
+    assert filler.catch_up(Position(source.name, head), timeout=60) >= head
+    assert filler.catch_up(head, timeout=60) >= head
     with pytest.raises(Transient, match="not 99"):
         filler.catch_up(99, timeout=0.05)
 
@@ -131,10 +132,10 @@ def test_the_source_is_acknowledged_only_when_the_consumer_is_done(
     source: ScriptedSource, make: Make
 ) -> None:
     filler = make()
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     for number in range(4):
         _insert(source, number)
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     assert source.cursors["c"] == 0
     filler.acknowledge(source.at(2))
     wait_until(lambda: source.cursors["c"] == 2)
@@ -146,9 +147,9 @@ def test_with_ack_changelog_the_source_is_acknowledged_once_durable(
     source: ScriptedSource, make: Make
 ) -> None:
     filler = make(ack="changelog")
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     _insert(source, 1)
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     wait_until(lambda: source.cursors["c"] == 1)
     assert filler.changelog.acknowledged == 0, "the consumer has not read it yet"
     assert _ids(filler.changelog) == [1]
@@ -156,10 +157,10 @@ def test_with_ack_changelog_the_source_is_acknowledged_once_durable(
 
 def test_acknowledged_segments_are_pruned(source: ScriptedSource, make: Make) -> None:
     filler = make()
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     for number in range(3):
         _insert(source, number)
-        filler.catch_up(timeout=5)
+        filler.catch_up(timeout=60)
     assert filler.changelog.stats().segments == 3
     filler.acknowledge(source.at(2))
     wait_until(lambda: filler.changelog.stats().segments == 1)
@@ -169,7 +170,7 @@ def test_acknowledgements_and_closing_work_while_the_changelog_is_full(
     source: ScriptedSource, make: Make
 ) -> None:
     filler = make(limits={"max_bytes": 1, "segment_bytes": 1})
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     for number in range(4):
         _insert(source, number)
     wait_until(lambda: filler.health().state == "waiting for room")
@@ -196,7 +197,7 @@ def test_passing_faults_are_retried_and_nothing_is_lost_or_doubled(
     (items,) = source.schemas
     capture.faults = Faults(at_part=4)
     source.commit(*(Event(Op.INSERT, items, None, row(number)) for number in range(10)), parts=5)
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     assert observer.count("filler.retry") == 3
     assert _ids(filler.changelog) == list(range(10))
     wait_until(lambda: filler.health().attempt == 0)
@@ -218,10 +219,10 @@ def test_another_error_ends_it_and_is_raised_to_whoever_asks(source: ScriptedSou
     observer = Recorder()
     capture = ScriptedCapture(source, faults=Faults(error=DataError, at_part=1))
     filler = make(capture, observer=observer)
-    filler.catch_up(0, timeout=5)
+    filler.catch_up(0, timeout=60)
     head = _insert(source, 1)
     with pytest.raises(DataError):
-        filler.catch_up(head, timeout=5)
+        filler.catch_up(head, timeout=60)
     with pytest.raises(DataError):
         filler.raise_if_failed()
     assert filler.wait(0, 60.0) == 0, "waiting for a dead thread ends at once"
@@ -232,9 +233,9 @@ def test_another_error_ends_it_and_is_raised_to_whoever_asks(source: ScriptedSou
 def test_an_acknowledgement_that_fails_is_tried_again(source: ScriptedSource, make: Make) -> None:
     capture = ScriptedCapture(source)
     filler = make(capture)
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     _insert(source, 1)
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     capture.faults = Faults(acknowledge=2)
     filler.acknowledge(source.at(1))
     wait_until(lambda: source.cursors["c"] == 1)
@@ -242,20 +243,20 @@ def test_an_acknowledgement_that_fails_is_tried_again(source: ScriptedSource, ma
 
 def test_a_source_restored_from_an_old_backup_is_refused(source: ScriptedSource, make: Make) -> None:
     filler = make(ack="changelog")
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     for number in range(5):
         _insert(source, number)
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     wait_until(lambda: source.cursors["c"] == 5)
     filler.close()
     source.cursors["c"] = 1
     filler = make()
     with pytest.raises(IdentityMismatch, match="restored from an older copy"):
-        filler.catch_up(99, timeout=5)
+        filler.catch_up(99, timeout=60)
 
 
 def test_a_state_older_than_the_purged_log_is_log_lost(source: ScriptedSource, make: Make) -> None:
-    make().catch_up(timeout=5)
+    make().catch_up(timeout=60)
     for number in range(5):
         _insert(source, number)
     filler = make(start=False)
@@ -264,12 +265,12 @@ def test_a_state_older_than_the_purged_log_is_log_lost(source: ScriptedSource, m
     filler._changelog.truncate_after(source.at(0))
     filler.start()
     with pytest.raises(LogLost):
-        filler.catch_up(99, timeout=5)
+        filler.catch_up(99, timeout=60)
 
 
 def test_another_source_is_refused(source: ScriptedSource, make: Make) -> None:
     filler = make()
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     with pytest.raises(IdentityMismatch):
         filler.acknowledge(Position("another", 1))
     filler.close()
@@ -283,7 +284,7 @@ def test_progress_without_rows_reaches_the_source_in_the_end(
 ) -> None:
     monkeypatch.setattr("tailrace.runtime.filler.EMPTY_FLUSH_SECONDS", 0.05)
     filler = make(ack="changelog")
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     other = source.table("other")
     for number in range(5):
         source.insert(other, row(number))
@@ -299,15 +300,16 @@ def test_lag_is_sampled_at_most_once_a_second(source: ScriptedSource, make: Make
             return super().lag(position)
 
     filler = make(Counting(source))
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     _insert(source, 1)
+    began = time.monotonic()
     assert [filler.lag().changes for _ in range(50)] == [1] * 50
-    assert Counting.asked == 1
+    assert Counting.asked <= 1 + (time.monotonic() - began)
 
 
 def test_a_busy_source_that_never_pauses_is_published_in_time(source: ScriptedSource, make: Make) -> None:
     filler = make()
-    filler.catch_up(timeout=5)
+    filler.catch_up(timeout=60)
     stop = threading.Event()
 
     def write() -> None:
@@ -319,12 +321,12 @@ def test_a_busy_source_that_never_pauses_is_published_in_time(source: ScriptedSo
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        first = filler.wait(0, 5.0)
-        assert filler.wait(first, 5.0) > first
+        first = filler.wait(0, 60.0)
+        assert filler.wait(first, 60.0) > first
     finally:
         stop.set()
-        writer.join(5)
-    filler.catch_up(timeout=10)
+        writer.join(60)
+    filler.catch_up(timeout=60)
     ids = _ids(filler.changelog)
     assert ids == list(range(len(ids)))
 
@@ -335,11 +337,11 @@ def test_it_starts_once_and_closes_from_any_thread(source: ScriptedSource, make:
         filler.start()
     closer = threading.Thread(target=filler.close)
     closer.start()
-    closer.join(5)
+    closer.join(60)
     assert filler.health().state == "stopped"
     filler.close()
     with pytest.raises(UsageError, match="closed"):
-        filler.catch_up(99, timeout=5)
+        filler.catch_up(99, timeout=60)
 
 
 def _group(source: ScriptedSource, version: int, seqs: list[int], complete: bool = True) -> Part:

@@ -142,7 +142,7 @@ class _SlowToClose(ScriptedCapture):
         finally:
             if self.slow:
                 self.ending.set()
-                self.may_end.wait(10)
+                self.may_end.wait(60)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_stopping_one_refuses_every_call(bench: Bench, method: str, said: str)
     stopper = threading.Thread(target=runtime.stop)
     stopper.start()
     try:
-        assert capture.ending.wait(5)
+        assert capture.ending.wait(60)
         assert runtime.state == "stopping"
         with pytest.raises(UsageError, match=said):
             getattr(runtime, method)()
@@ -165,7 +165,7 @@ def test_a_stopping_one_refuses_every_call(bench: Bench, method: str, said: str)
         assert runtime.errors[name] == bench.observer.count(name) == 1
     finally:
         capture.may_end.set()
-        stopper.join(5)
+        stopper.join(60)
     assert str(runtime.state) == "stopped"
 
 
@@ -258,7 +258,7 @@ def test_an_older_checkpoint_put_in_place_stops_at_the_commit_barrier(bench: Ben
 
 def test_a_second_call_at_the_same_time_is_an_error_and_not_silence(bench: Bench) -> None:
     runtime = bench.started(wait=0.2)
-    poller = threading.Thread(target=runtime.poll, args=(3.0,))
+    poller = threading.Thread(target=runtime.poll, args=(60.0,))
     poller.start()
     wait_until(lambda: runtime.counters.last_poll is not None)
     with pytest.raises(UsageError, match=r"another call is running"):
@@ -267,7 +267,7 @@ def test_a_second_call_at_the_same_time_is_an_error_and_not_silence(bench: Bench
         runtime.stop()
     assert runtime.errors["runtime.poll.busy"] == 1
     runtime.close()
-    poller.join(5)
+    poller.join(60)
     assert not poller.is_alive()
 
 
@@ -278,7 +278,7 @@ def test_close_from_another_thread_ends_a_running_poll(bench: Bench) -> None:
     poller.start()
     wait_until(lambda: bench.capture.open_lives == 1)
     runtime.close()
-    poller.join(5)
+    poller.join(60)
     assert not poller.is_alive()
     assert given == [None]
     assert (runtime.state, bench.capture.open_lives) == ("stopped", 0)

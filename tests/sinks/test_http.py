@@ -100,7 +100,7 @@ def sink_of(server: Server) -> Iterator[Make]:
     made: list[HttpSink] = []
 
     def make(sleep: Callable[[float], object] | None = None, **options: Any) -> HttpSink:
-        options = {"backoff": 0.01, "timeout": 5.0, "max_elapsed": 5.0} | options
+        options = {"backoff": 0.01, "timeout": 60.0, "max_elapsed": 60.0} | options
         made.append(HttpSink(HttpConfig(options.pop("url", server.url), **options), sleep=sleep))
         return made[-1]
 
@@ -166,12 +166,12 @@ def test_whoever_watches_is_told_why_and_how_long_the_sink_waits(server: Server,
 
 @pytest.mark.parametrize("date", [False, True])
 def test_retry_after_is_honoured(server: Server, sink_of: Make, date: bool) -> None:
-    asked = email.utils.formatdate(time.time() + 3.5, usegmt=True) if date else "2"
+    asked = email.utils.formatdate(time.time() + 30.5, usegmt=True) if date else "2"
     server.script = [(429, {"Retry-After": asked})]
     waited: list[float] = []
     sink_of(sleep=waited.append).write([rows(1)], PROGRESS)
     assert len(waited) == 1
-    assert 1.9 < waited[0] <= 3.6
+    assert (20 if date else 1.9) < waited[0] <= (30.6 if date else 2.1)
 
 
 def test_a_retry_after_beyond_the_bound_is_transient_at_once_and_still_honoured(
@@ -185,7 +185,7 @@ def test_a_retry_after_beyond_the_bound_is_transient_at_once_and_still_honoured(
     with pytest.raises(Transient, match="asked to wait"):
         sink.write([rows(1)], PROGRESS)
     assert len(server.requests) == 1
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize("after", ["0", "-5", "nan", "soon", ""])
@@ -209,7 +209,7 @@ def test_a_long_outage_ends_as_transient_within_the_bound(server: Server, sink_o
     started = time.monotonic()
     with pytest.raises(Transient) as caught:
         sink_of(max_elapsed=0.5).write([rows(1)], PROGRESS)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 30
     assert "127.0.0.1" in str(caught.value)
 
 
@@ -252,12 +252,12 @@ def test_a_server_that_does_not_answer_is_given_up_and_tried_again(server: Serve
     release = threading.Event()
 
     def hang(handler: http.server.BaseHTTPRequestHandler) -> None:
-        release.wait(10)
+        release.wait(60)
         handler.close_connection = True
 
     server.script = [hang]
     try:
-        assert sink_of(timeout=0.2).write([rows(1)], PROGRESS).written == 1
+        assert sink_of(timeout=1.0).write([rows(1)], PROGRESS).written == 1
     finally:
         release.set()
     assert len(server.requests) == 2

@@ -93,5 +93,5 @@ def test_a_process_whose_reader_left_ends_with_its_own_code_and_no_noise(root: P
     assert child.stderr is not None
     noise = child.stderr.read()
     child.stderr.close()
-    assert child.wait(30) == NeedsOperator.exit_code
+    assert child.wait(60) == NeedsOperator.exit_code
     assert noise == b""

@@ -51,16 +51,16 @@ def test_changes_arrive_while_the_query_runs_and_idle_acknowledges(
     running = query.start()
     capture = SqliteCapture(SqliteConfig.from_url(shop.url))
     try:
-        wait_until(lambda: running.lastProgress is not None, timeout=60)
+        wait_until(lambda: running.lastProgress is not None)
         shop.insert(0, 3)
-        wait_until(lambda: len(query.rows) == 3, timeout=30)
+        wait_until(lambda: len(query.rows) == 3)
         head = capture.head().version
         assert head > 0
         # No further batch comes, so Spark calls no commit: the acknowledgement is from the next poll.
-        wait_until(lambda: capture.consumers()[0].acknowledged == head, timeout=30)
+        wait_until(lambda: capture.consumers()[0].acknowledged == head)
         progress = wait_until(
             lambda: (p := running.lastProgress) and json.loads(p.json)["sources"][0]["latestOffset"]["lag"],
-            timeout=30,
+            timeout=60,
         )
         assert progress["changes"] == 0
     finally:
@@ -74,13 +74,13 @@ def test_limits_cut_batches_between_transactions_and_never_inside(
     query = Query(spark, tmp_path, shop.url, startingOffsets="latest", maxRowsPerTrigger="10")
     running = query.start()
     try:
-        wait_until(lambda: running.lastProgress is not None, timeout=60)
+        wait_until(lambda: running.lastProgress is not None)
         for first in range(0, 70, 7):
             shop.insert(first, first + 7)
         # One look may see several transactions as one group.
-        wait_until(lambda: len(query.rows) == 70, timeout=60)
+        wait_until(lambda: len(query.rows) == 70)
         shop.insert(100, 150)
-        wait_until(lambda: len(query.rows) == 120, timeout=30)
+        wait_until(lambda: len(query.rows) == 120)
     finally:
         query.stop()
     sizes = [len(rows) for rows in query.batches.values() if rows]
@@ -207,7 +207,7 @@ def test_an_error_while_the_query_runs_is_ours_with_the_remedy(
     query = Query(spark, tmp_path, shop.url)
     running = query.start()
     try:
-        wait_until(lambda: query.calls, timeout=60)
+        wait_until(lambda: query.calls)
         shop.run("ALTER TABLE orders ADD COLUMN note TEXT")
         with pytest.raises(Exception) as caught:  # noqa: PT011
             running.awaitTermination(60)

@@ -10,9 +10,11 @@ Value = TypeVar("Value")
 
 
 def wait_until(
-    condition: Callable[[], Value], *, timeout: float = 10.0, interval: float = 0.02, what: str | None = None
+    condition: Callable[[], Value], *, timeout: float = 60.0, interval: float = 0.02, what: str | None = None
 ) -> Value:
     """The first truthy value of `condition`, which is asked until the deadline; AssertionError after it.
+
+    The deadline costs nothing where the condition holds, so it is for a machine that has much else to do.
 
     An AssertionError that the condition itself raises counts as "not yet", and is shown if time runs out.
     """

