@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace.capture.postgres.copytext import CopyText
+from tailrace.model.errors import DataError
 
 _LETTERS = {8: b"b", 12: b"f", 10: b"n", 13: b"r", 9: b"t", 11: b"v"}
 _AWKWARD = [bytes([code]) for code in b"\\\\\\\t\n\r\b\f\vbfnrtvNx.\"',"] + [
@@ -42,12 +42,14 @@ def back(rows: list[tuple[bytes | None, ...]], columns: int) -> list[tuple[bytes
     return list(zip(*(column.to_pylist() for column in read), strict=True))
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(values, values, values), max_size=30))
 @example([(b"\xef\xbb\xbf\xef\xbb\xbf", None, b""), (b"\\N", b"\\.", b"\\")])
 def test_every_value_comes_back(rows: list[tuple[bytes | None, ...]]) -> None:
     assert back(rows, 3) == rows
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(values), max_size=30))
 @example([(b"",), (b"",)])
 @example([(b"\xef\xbb\xbf",)])
@@ -73,5 +75,11 @@ def test_many_columns_come_back(columns: int) -> None:
 
 
 def test_rows_of_another_width_are_refused() -> None:
-    with pytest.raises(pa.ArrowInvalid):
+    with pytest.raises(DataError, match="another number of columns"):
         CopyText(3).read(b"1\t2\n")
+
+
+@pytest.mark.parametrize("data", [b"\\\n", b"a\\\tb\n", b"a\\\\\\\t\\tb\n", b"\\\tx\n"])
+def test_half_an_escape_is_refused_and_reaches_no_other_value(data: bytes) -> None:
+    with pytest.raises(DataError, match="half an escape"):
+        CopyText(1 + data.count(b"\t")).read(data)

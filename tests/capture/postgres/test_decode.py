@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import struct
-import time
 import tracemalloc
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -244,72 +241,3 @@ def test_a_damaged_length_is_refused_and_makes_nothing(length: int) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
-
-
-def mutants(source: random.Random, messages: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Histories with something wrong in them."""
-    while True:
-        damaged = list(messages)
-        for _ in range(source.choice([1, 1, 2, 5])):
-            at = source.randrange(len(damaged))
-            message = bytearray(damaged[at])
-            match source.randrange(6):
-                case 0 if message:
-                    message[source.randrange(len(message))] = source.randrange(256)
-                case 1 if message:
-                    del message[source.randrange(len(message)) :]
-                case 2:
-                    message[source.randint(0, len(message)) :] = source.randbytes(source.randrange(40))
-                case 3 if len(message) > 4:
-                    place = source.randrange(len(message) - 3)
-                    message[place : place + 4] = struct.pack(
-                        ">I", source.choice([0, 1, 2**31 - 1, 2**31, 2**32 - 1, 65536])
-                    )
-                case 4:
-                    damaged.insert(at, damaged[source.randrange(len(damaged))])
-                case _:
-                    message = bytearray(source.randbytes(source.randrange(60)))
-            damaged[at] = bytes(message)
-        yield damaged
-
-
-def fuzz(seconds: float) -> tuple[int, int]:
-    """How many histories came through, and how many were refused; any other outcome is an error."""
-    seed = random.randrange(2**32)
-    source = random.Random(seed)
-    refused = passed = 0
-    deadline = time.monotonic() + seconds
-    for messages in mutants(source, every_message()):
-        if time.monotonic() >= deadline:
-            break
-        stream = Stream(spill_bytes=source.choice([1, 1 << 20]))
-        raw = [wire.data(message) if source.random() < 0.999 else message for message in messages]
-        cut = source.randrange(len(raw))
-        try:
-            for piece in (raw[:cut], raw[cut:]):
-                frame, _, _ = frame_of(piece)
-                for part in stream.assembler.feed(frame):
-                    for batch in part.batches:
-                        batch.data.validate(full=True)
-            passed += 1
-        except DataError:
-            refused += 1
-        except BaseException:
-            print(f"seed {seed}, history {passed + refused}")  # noqa: T201
-            raise
-        finally:
-            stream.assembler.close()
-    return passed, refused
-
-
-def test_damaged_messages_are_refused_and_nothing_else_happens() -> None:
-    passed, refused = fuzz(10)
-    assert refused > 100
-    assert passed > 10
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_damaged_messages_are_refused_for_ten_minutes() -> None:
-    passed, refused = fuzz(600)
-    assert refused > passed > 0

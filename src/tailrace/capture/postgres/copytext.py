@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pv
 
+from tailrace.model.errors import DataError
+
 _BACKSLASH = 0x5C
 _BOM = b"\xef\xbb\xbf"
 _MEANT = np.arange(256, dtype=np.uint8)
@@ -48,10 +50,19 @@ class CopyText:
         options = pv.ReadOptions(
             use_threads=False, column_names=self._names, block_size=max(len(data) + 1, 1 << 16)
         )
-        table = pv.read_csv(pa.BufferReader(data), options, _PARSE, self._convert)
+        try:
+            table = pv.read_csv(pa.BufferReader(data), options, _PARSE, self._convert)
+        except pa.ArrowInvalid:
+            raise _broken("a row has another number of columns than was asked for") from None
         escaped = b"\\" in data
         columns = [column.combine_chunks() for column in table.columns]
         return [unescape(column) for column in columns] if escaped else columns
+
+
+def _broken(what: str) -> DataError:
+    return DataError(
+        f"the server's COPY is damaged: {what}", remedy="start again: the chunk is read once more"
+    )
 
 
 def unescape(column: pa.Array) -> pa.Array:
@@ -72,6 +83,8 @@ def unescape(column: pa.Array) -> pa.Array:
     begins[1:] = np.diff(marks) != 1
     start = np.maximum.accumulate(np.where(begins, place, 0))
     escapes = marks[(place - start) % 2 == 0]
+    if np.isin(escapes + 1, offsets).any():
+        raise _broken("a value ends with half an escape")
     text = data.copy()
     text[escapes + 1] = _MEANT[text[escapes + 1]]
     keep = np.ones(len(text), np.bool_)
