@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tailrace.capture.contract import TABLE_STOPPED
+from tailrace.engine.status import _timed
 from tailrace.spark.driver import StreamDriver
 from tailrace.spark.offsets import Offset
 from tailrace.spark.options import SourceOptions
@@ -68,7 +68,7 @@ class Query:
 
 
 @pytest.fixture
-def shop(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+def shop(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     database.sql("CREATE TABLE items (id int PRIMARY KEY)", "CREATE TABLE others (id int PRIMARY KEY)")
     publish(database, "CREATE PUBLICATION tailrace FOR TABLE items, others WITH (publish_via_partition_root)")
@@ -151,3 +151,37 @@ def test_a_snapshot_that_is_asked_for_lets_a_published_table_go_on(shop: Databas
     query.until("items", "r", "3")
     query.until_stopped()
     query.driver.close()
+
+
+def test_lag_has_bytes_and_seconds_here_and_for_another_process(shop: Database, tmp_path: Path) -> None:
+    query = Query(shop, tmp_path, startingOffsets="latest")
+    shop.sql("INSERT INTO items VALUES (2)")
+    query.until("items", "c", "2")
+
+    def settled() -> bool:
+        query.batch()
+        report = query.driver.report() or {}
+        return report["lag"]["bytes"] == 0 or report["lag"]["seconds"] is not None
+
+    wait_until(settled, timeout=30)
+    saved = tmp_path / "changelog" / "filler.json"
+
+    def remembered() -> bool:
+        query.batch()
+        return saved.exists() and "reached" in saved.read_text()
+
+    wait_until(remembered, timeout=30)
+    query.driver.close()
+    shop.sql("INSERT INTO items VALUES (3)")
+    capture = open_capture(query._options)
+    seconds = []
+
+    def grows() -> bool:
+        lag = _timed(capture.lag(query.offset.position), str(tmp_path), query.offset.position.version)
+        assert (lag.bytes or 0) > 0
+        assert lag.seconds is not None
+        seconds.append(lag.seconds)
+        return seconds[-1] > seconds[0] > 0
+
+    wait_until(grows)
+    capture.close()

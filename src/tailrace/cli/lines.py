@@ -30,6 +30,7 @@ _LEVELS = {
     "batch.started": Level.debug,
     "mirror.applied": Level.debug,
     "pipeline.progress": Level.debug,
+    "source.lag": Level.debug,
     "sink.retry": Level.warning,
     "source.notice": Level.warning,
     "source.notice.over": Level.warning,

@@ -16,6 +16,8 @@ from tailrace.changelog.owner import Owner, read_owner
 from tailrace.engine.progress import committed
 from tailrace.model.errors import NeedsOperator
 from tailrace.model.table import TableRef
+from tailrace.runtime.filler import KIND as FILLER
+from tailrace.runtime.reached import behind
 from tailrace.spark.offsets import Offset
 from tailrace.spark.plans import PlanStore
 
@@ -75,7 +77,7 @@ def read_status(
         consumers = capture.consumers()
         generations = {ref: found[0] for ref, found in capture.generations().items()}
         if offset is not None:
-            lag = capture.lag(offset.position)
+            lag = _timed(capture.lag(offset.position), state, offset.position.version)
     except NeedsOperator as error:
         problem = error.message
     fs, root = open_filesystem(state)
@@ -110,6 +112,16 @@ def living_owner(state: str) -> str | None:
     """The process that runs on a state directory now, as a phrase."""
     owner = _owner(state)
     return owner.describe() if owner is not None and _alive(owner) else None
+
+
+def _timed(lag: Lag, state: str, position: int) -> Lag:
+    """With the time since the position was the newest one, where only the run itself knew it."""
+    if lag.seconds is not None:
+        return lag
+    if 0 in (lag.bytes, lag.changes):
+        return replace(lag, seconds=0.0)
+    fs, root = open_filesystem(state)
+    return replace(lag, seconds=behind(fs, f"{root}/changelog/filler.json", FILLER, position))
 
 
 def _owner(state: str) -> Owner | None:

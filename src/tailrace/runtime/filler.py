@@ -39,6 +39,7 @@ from tailrace.runtime.history import FILE as SCHEMAS
 from tailrace.runtime.history import SchemaHistory
 from tailrace.runtime.notices import Notices
 from tailrace.runtime.observer import Observer, Silence, told
+from tailrace.runtime.reached import Reached
 
 Ack = Literal["sink", "changelog"]
 State = Literal["idle", "connecting", "running", "waiting for room", "retrying", "failed", "stopped"]
@@ -49,6 +50,7 @@ FLUSH_SECONDS = 0.05
 # Progress without rows costs the consumer an empty batch, so it is published rarely.
 EMPTY_FLUSH_SECONDS = 5.0
 HOUSEKEEPING_SECONDS = 1.0
+LAG_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Filler:
         self._backoff = backoff or Backoff()
         self._observer: Observer = observer or Silence()
         self._notices = Notices(self._observer)
+        self._reached = Reached()
         self._fs, root = open_filesystem(changelog.uri)
         self._path = f"{root}/filler.json"
         self._thread = threading.Thread(target=self._run, name="tailrace-filler", daemon=True)
@@ -117,6 +120,7 @@ class Filler:
         self._unflushed: float | None = None
         self._feed: Feed | None = None
         self._kept_house = 0.0
+        self._told_lag = time.monotonic()
         self._sampling = threading.Lock()
         self._sample: tuple[float, Lag] | None = None
 
@@ -229,6 +233,18 @@ class Filler:
                     lag = Lag()
                 self._sample = (now, lag)
             return self._sample[1]
+
+    def _tell_lag(self, now: float) -> None:
+        if now - self._told_lag >= LAG_SECONDS:
+            self._told_lag = now
+            lag = self.lag()
+            self._observer.event(
+                "source.lag",
+                changes=lag.changes,
+                bytes=lag.bytes,
+                seconds=lag.seconds,
+                end=self._changelog.end,
+            )
 
     def close(self, timeout: float = 5.0) -> None:
         """End the thread, from any thread or a signal handler. The capture and the changelog stay open.
@@ -355,6 +371,7 @@ class Filler:
         if self._pending == 0 and rare and self._changelog.end >= self._target:
             return
         self._changelog.flush()
+        self._reached.note(self._changelog.end)
         self._pending, self._unflushed = 0, None
 
     def _serve(self) -> None:
@@ -374,6 +391,7 @@ class Filler:
         if now - self._kept_house >= HOUSEKEEPING_SECONDS:
             self._kept_house = now
             self._notices.tell(self._capture.notices())
+            self._tell_lag(now)
             self._save()
             if self._feed is not None:
                 self._feed.settle(self._recorded)
@@ -395,11 +413,18 @@ class Filler:
                 if source != self._changelog.source:
                     raise guard.other_source(source, self._changelog.source)
                 self._recorded = self._saved = max(self._recorded, version)
+                match body.get("reached") if body else None:
+                    case [int(known), int() | float() as at] if self._reached.newest is None:
+                        self._reached.newest = (known, at)
             case _:
                 raise StateUnreadable("state lacks fields", place=self._path)
 
     def _save(self) -> None:
-        if self._recorded > self._saved:
-            body = {"source": self._changelog.source, "acknowledged": self._recorded}
+        before = self._reached.newest
+        reached = self._reached.acknowledged(self._changelog.acknowledged)
+        if self._recorded > self._saved or reached != before:
+            body: dict[str, Any] = {"source": self._changelog.source, "acknowledged": self._recorded}
+            if reached is not None:
+                body["reached"] = list(reached)
             write_state(self._fs, self._path, KIND, body)
             self._saved = self._recorded

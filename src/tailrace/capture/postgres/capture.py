@@ -229,13 +229,24 @@ class PostgresCapture(Capture):
         return snapshot.read(self._config, table, chunk, position=position, seq=seq, columns=columns)
 
     def lag(self, position: Position) -> Lag:
-        self._expect(position)
-        with session(self._config) as connection:
-            behind = max(0, slots.end(connection) - position.version)
+        """Bytes to the log's end, and since when the oldest transaction after `position` waits.
+
+        Only the capture that streams knows the latter.
+        """
+        newest = self.head()
+        if position.source != newest.source:
+            raise self._other()
+        behind = max(0, newest.version - position.version)
         since = self._recent.delivered_since(position.version)
-        if behind == 0:
+        if since is not None and behind:
+            return Lag(bytes=behind, seconds=max(0.0, time.time() - since))
+        if not behind:
             return Lag(bytes=0, seconds=0.0)
-        return Lag(bytes=behind, seconds=None if since is None else max(0.0, time.time() - since))
+        if not self._streaming() or self._recent.passed < position.version:
+            return Lag(bytes=behind)
+        # Nothing of ours came since: what is behind is the server's own log, or on its way.
+        caught_up = self._recent.passed >= newest.version
+        return Lag(bytes=behind, seconds=0.0 if caught_up else max(0.0, time.time() - self._recent.heard))
 
     def close(self) -> None:
         self._closed.set()

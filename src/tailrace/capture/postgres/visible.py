@@ -50,6 +50,8 @@ class Recent:
         self.passed = 0
         # The first of those that were noted last.
         self.first = 0
+        # When `passed` was last known to be all there is.
+        self.heard = time.time()
 
     def note(self, ends: Ints, xids: Ints) -> None:
         """These transactions are about to be delivered."""
@@ -59,6 +61,7 @@ class Recent:
             if len(ends):
                 self._times.append((int(ends[-1]), time.time()))
                 self.first, self.passed = int(ends[0]), int(ends[-1])
+                self.heard = time.time()
 
     def begin(self, confirmed: int) -> None:
         """Another stream begins, at the slot's confirmed position."""
@@ -70,6 +73,7 @@ class Recent:
         """Everything up to `end` was received."""
         with self._lock:
             self.passed = max(self.passed, end)
+            self.heard = time.time()
 
     def unseen(self, version: int) -> bool:
         """Whether one up to `version` is not known to be visible."""
