@@ -116,4 +116,5 @@ def test_nothing_in_this_process_drops_the_locks_of_its_connections(source: Make
     # The last connection to leave removes the log: that process must not have taken itself for the last.
     assert s.path.with_name(f"{s.path.name}-wal").exists()
     part = wait_until(lambda: next(live), what="the commit")
+    assert part is not None
     assert part.rows == 1
