@@ -32,7 +32,8 @@ QUICK = settings(
 KEYS = (
     *("int8", "numeric", "float8", "text", 'text COLLATE "C"', "text COLLATE german", "char(5)", "uuid"),
     *("ext.citext", "bytea", "date", "timestamptz", "interval", "mood", "label", "jsonb", "inet", "int4[]"),
-    *("pair", "numrange", "money", "boolean", "varbit"),
+    *("pair", "numrange", "money", "boolean", "varbit", "text COLLATE nocase", "float4", "numeric(38,10)"),
+    *("price", "timestamp", "timetz", "int4multirange", "name"),
 )
 
 
@@ -64,7 +65,12 @@ def union(parts: list[list[Any]]) -> Counter[Any]:
 def keyed(postgres: Server) -> Iterator[Database]:
     """A table for each kind of key."""
     made = postgres.database()
-    made.sql(*SETUP, "CREATE COLLATION german (provider = icu, locale = 'de-u-kn')")
+    made.sql(
+        *SETUP,
+        "CREATE COLLATION german (provider = icu, locale = 'de-u-kn')",
+        # Texts that differ in bytes are equal here.
+        "CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+    )
     for place, kind in enumerate(KEYS):
         made.app.execute(f"CREATE TABLE t{place} (k {kind}, j int, id serial, PRIMARY KEY (k, j))")
     yield made
