@@ -307,6 +307,16 @@ def test_lag_is_sampled_at_most_once_a_second(source: ScriptedSource, make: Make
     assert Counting.asked <= 1 + (time.monotonic() - began)
 
 
+def test_who_waits_for_a_far_target_gets_what_is_enough_before(source: ScriptedSource, make: Make) -> None:
+    filler = make()
+    end = _insert(source, 1, 2)
+    assert filler.catch_up(99, timeout=60, past=0, enough=1) == end
+    with pytest.raises(Transient, match="not 99"):
+        filler.catch_up(99, timeout=0.2, past=end, enough=1)
+    with pytest.raises(Transient, match="not 99"):
+        filler.catch_up(99, timeout=0.2, past=0, enough=1 << 30)
+
+
 def test_a_busy_source_that_never_pauses_is_published_in_time(source: ScriptedSource, make: Make) -> None:
     filler = make()
     filler.catch_up(timeout=60)

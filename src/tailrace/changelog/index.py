@@ -84,6 +84,11 @@ class SegmentIndex:
         total = sum(summary.rows for summary in self.segments[at:])
         return total - self._before(at, start)[0]
 
+    def bytes_after(self, start: int) -> int:
+        """Bytes of every segment that has something after `start`."""
+        at = self._first_after(start)
+        return sum(summary.bytes for summary in self.segments[at:])
+
     def bound(self, start: int, *, max_rows: int | None, max_bytes: int | None, up_to: int) -> int:
         """The furthest transaction end in (start, up_to] within the limits, but one transaction at least."""
         at = self._first_after(start)

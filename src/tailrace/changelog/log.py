@@ -253,6 +253,11 @@ class Changelog:
         with self._changed:
             return self._index.rows_after(start) - self._index.rows_after(end)
 
+    def bytes_after(self, start: int) -> int:
+        """About how much is published after `start`, in bytes of Arrow buffers."""
+        with self._changed:
+            return self._index.bytes_after(start)
+
     def plan(self, start: int, end: int) -> list[WindowRef]:
         """Where the rows of (start, end] lie, in order. LogLost where the changelog begins after `start`."""
         with self._changed:

@@ -188,22 +188,28 @@ class Filler:
         timeout: float | None = None,
         *,
         past: int | None = None,
+        enough: int | None = None,
     ) -> int:
         """Wait until the changelog holds everything up to `target`, or up to the source's head as of now.
 
         And until the source has been looked at: an older copy of it has no more than the changelog, either.
         Raises what ended the thread, if it ended; Transient when time is up. With `past` a full changelog
-        that holds something after that version ends the wait too: only who consumes it makes room.
+        that holds something after that version ends the wait too: only who consumes it makes room. So do
+        `enough` bytes after it: who consumes them meanwhile need not do so later.
         """
         if target is None:
             target = self._capture.head()
         version = target.version if isinstance(target, Position) else target
         self._target = max(self._target, version)
         deadline = None if timeout is None else time.monotonic() + timeout
-        while (end := self.wait(version - 1, 0.5)) < version or not self._proved.wait(0.02):
+        look = 0.5 if enough is None else 0.05
+        while (end := self.wait(version - 1, look)) < version or not self._proved.wait(0.02):
             self.raise_if_failed()
-            if past is not None and end > past and self._state == "waiting for room":
-                break
+            if past is not None and end > past and self._proved.is_set():
+                if self._state == "waiting for room":
+                    break
+                if enough is not None and self._changelog.bytes_after(past) >= enough:
+                    break
             if self._closing.is_set() or not self._thread.is_alive():
                 self.raise_if_failed()
                 raise UsageError("the filler is closed")

@@ -44,6 +44,8 @@ PATIENCE = 60.0
 LOOK_FOR_REQUESTS = 1.0
 VISIBLE_TIMEOUT = 60.0
 DEFAULT_PARTITIONS = 2
+# A bounded query that is far behind hands over this much while more is captured beside it.
+ENOUGH_BYTES = 24 << 20
 GAPS = (LogLost, SchemaDrift, SetupMissing)
 logger = logging.getLogger("tailrace.spark")
 T = TypeVar("T")
@@ -116,7 +118,7 @@ class StreamDriver:
         if self._bounded and self._target is None:
             self._target = self._capture.head().version
         if self._target is not None:
-            filler.catch_up(self._target, past=start.position.version)
+            filler.catch_up(self._target, past=start.position.version, enough=ENOUGH_BYTES)
         end = self._advance(start, max_rows, max_bytes)
         if end == start and self._target is None:
             filler.wait(start.position.version, LONG_POLL)
