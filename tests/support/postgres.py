@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import random
 import shutil
 import signal
 import socket
@@ -45,9 +46,17 @@ binaries = installation
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free port below those that the system gives to outgoing connections.
+
+    One of these could take it while the server is down, even one to this very port. The dice are the system's:
+    those of `random` fall alike in every process of a test run.
+    """
+    dice = random.SystemRandom()
+    while True:
+        port = dice.randrange(15_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @functools.cache
@@ -98,7 +107,7 @@ class Server:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, user=self.installed.user, cwd="/", start_new_session=True
             )
-        wait_until(self._answers, timeout=30, what="the server's start")
+        wait_until(self._answers, what="the server's start")
 
     def _answers(self) -> bool:
         with contextlib.suppress(psycopg.OperationalError), self.admin():
