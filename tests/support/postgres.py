@@ -48,8 +48,8 @@ binaries = installation
 def _free_port() -> int:
     """A free port below those that the system gives to outgoing connections.
 
-    One of these could take it while the server is down, even one to this very port. The dice are the system's:
-    those of `random` fall alike in every process of a test run.
+    One of these could take it while the server is down, even one to this very port. The dice are those of the
+    system: `random` falls alike in every process of a test run.
     """
     dice = random.SystemRandom()
     while True:
