@@ -3,6 +3,8 @@
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
+# The newer server that the long tests take PostgreSQL capture through once more: 17 or 18.
+POSTGRES := 18
 PYTHON_FILES := src tests scripts/docs $(wildcard bench)
 
 .DEFAULT_GOAL := help
@@ -23,9 +25,11 @@ test: $(STAMP) ## Run the tests, in random order
 	@scripts/test-servers
 	@$(BIN)/pytest -m "not long" $(TESTS)
 
-test-long: $(STAMP) ## Run the long tests: faults at random, soak, fuzz
+test-long: $(STAMP) ## Run the long tests: faults at random, soak, fuzz, a newer PostgreSQL
 	@scripts/test-servers
 	@$(BIN)/pytest -m long $(TESTS)
+	@test -n "$(TESTS)" || ! scripts/test-servers $(POSTGRES) || \
+		TAILRACE_POSTGRES=$(POSTGRES) $(BIN)/pytest -m "not spark" --ignore tests/capture/postgres/test_fuzz.py tests/capture/postgres
 
 bench: $(STAMP) ## Run the benchmarks (BENCH="name --option" chooses)
 	@case "$(BENCH)" in sqlite*) ;; *) scripts/test-servers ;; esac

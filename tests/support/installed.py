@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+# Looked up early: a test may give itself another home.
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
 @dataclass(frozen=True)
 class Installation:
     """A version of PostgreSQL. `programs` is the directory as the server sees it."""
@@ -50,8 +54,7 @@ class Installation:
 def installation() -> Installation | None:
     """The chosen version, or the newest server installed here; None if there is none."""
     if version := os.environ.get("TAILRACE_POSTGRES"):
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        root = cache / "tailrace" / f"postgres-{version}"
+        root = CACHE / "tailrace" / f"postgres-{version}"
         programs = Path("/usr/lib/postgresql") / version / "bin"
         return Installation(programs, root) if root.exists() and os.geteuid() == 0 else None
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[4]))

@@ -14,7 +14,7 @@ import pytest
 
 from tailrace.capture.postgres import PostgresCapture, snapshot
 from tailrace.capture.postgres.config import PostgresConfig
-from tailrace.model.errors import IdentityMismatch, LogLost, NeedsOperator, SetupMissing
+from tailrace.model.errors import IdentityMismatch, LogLost, NeedsOperator, SchemaDrift, SetupMissing
 from tailrace.model.table import quote
 from tests.capture.postgres.reading import batches, described, read_all, rows
 from tests.capture.postgres.streaming import CONSUMER, Source, background, seen
@@ -65,11 +65,17 @@ def test_why_the_server_ended_a_stream_is_told_also_where_changes_came_right_bef
     database: Database,
 ) -> None:
     source = Source(database, ITEMS)
+    known = {ref: generation for ref, (generation, _) in source.capture.generations().items()}
     source.sql("INSERT INTO items SELECT generate_series(1, 100)")
     with database.admin() as admin:
         admin.execute("DROP PUBLICATION tailrace")
         source.sql("INSERT INTO items VALUES (1000)")
         admin.execute("CREATE PUBLICATION tailrace FOR TABLE items WITH (publish_via_partition_root = true)")
+    if database.server_version >= 180000:
+        # It leaves out what had no publication, without an error: the table's generation tells of the gap.
+        with pytest.raises(SchemaDrift, match="set up anew"):
+            next(iter(source.open().live(source.start, source.refs, consumer=CONSUMER, accept=known)))
+        return
     # Nothing is looked at but the log: what the stream itself meets is what counts here.
     with pytest.raises(SetupMissing, match="publication") as caught:
         source.changes(capture=source.open())
