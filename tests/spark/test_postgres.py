@@ -24,7 +24,8 @@ def test_a_postgres_table_streams_its_snapshot_and_its_changes(
     with database.connect() as source:
         source.execute("CREATE TABLE orders (id bigint PRIMARY KEY, city text, price numeric(10,2))")
         source.execute("INSERT INTO orders SELECT i, 'Oslo', i * 0.25 FROM generate_series(1, 300) i")
-        query = Query(spark, tmp_path, database.superuser_url(), chunkRows="100")
+        database.publish("orders")
+        query = Query(spark, tmp_path, database.socket_url(), chunkRows="100")
         assert [row["op"] for row in query.once()].count("r") == 300
         source.execute("UPDATE orders SET city = 'Bergen' WHERE id <= 10")
         source.execute("DELETE FROM orders WHERE id > 290")

@@ -184,8 +184,14 @@ class Database:
         self._connections: list[psycopg.Connection[Any]] = []
         with self.admin() as connection:
             connection.execute("ALTER SCHEMA public OWNER TO app")
+            # What everybody has by default is taken away: the role has the rights of docs/postgres.md alone.
+            connection.execute(f"REVOKE ALL ON DATABASE {self.name} FROM PUBLIC")
+            connection.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
+            connection.execute(f"GRANT CONNECT ON DATABASE {self.name} TO tailrace")
+            connection.execute("GRANT USAGE ON SCHEMA public TO tailrace")
         self.app = self.connect()
         self.app.execute("ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO tailrace")
+        self.app.execute("ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO tailrace")
 
     def admin(self) -> psycopg.Connection[Any]:
         return self.server.admin(self.name)
@@ -200,10 +206,20 @@ class Database:
         secret = PASSWORD.replace("@", "%40").replace(":", "%3A").replace("/", "%2F")
         return f"postgresql://{ROLE}:{secret}@{host}:{port or self.server.port}/{self.name}{parameters}"
 
-    def superuser_url(self) -> str:
-        """The same database with every right, over the socket."""
+    def socket_url(self, user: str = ROLE) -> str:
+        """The same without a password, over the socket: what a Spark option may hold."""
         directory = str(self.server.directory).replace("/", "%2F")
-        return f"postgresql://postgres@{directory}:{self.server.port}/{self.name}"
+        return f"postgresql://{user}@{directory}:{self.server.port}/{self.name}"
+
+    def superuser_url(self) -> str:
+        """The same database with every right, for tests of what an owner does."""
+        return self.socket_url("postgres")
+
+    def publish(self, *tables: str) -> None:
+        """What the owner of the tables does for a role that may not."""
+        names = ", ".join(tables)
+        options = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
+        self.app.execute(f"CREATE PUBLICATION tailrace FOR TABLE {names} WITH ({options})".encode())
 
     def sql(self, *statements: str) -> None:
         """Statements of the application, each a transaction."""

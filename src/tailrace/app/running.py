@@ -14,7 +14,7 @@ from tailrace.app.backends import opened
 from tailrace.app.belonging import claim
 from tailrace.app.judging import going_on, judge, refuse
 from tailrace.app.parts import captured_tables, checkpoint_of, feeds_of, mirrors_of, spark_log_of
-from tailrace.model.errors import NeedsOperator, TailraceError
+from tailrace.model.errors import NeedsOperator, TailraceError, Transient
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,9 +129,12 @@ def release(config: Config) -> Callable[[Offset], None]:
     def acknowledge(offset: Offset) -> None:
         deadline = time.monotonic() + RELEASE_SECONDS
         with opened(config) as capture:
-            while capture.acknowledge(offset.position, consumer=config.consumer) < offset.position:
-                if time.monotonic() >= deadline:
-                    return
+            while time.monotonic() < deadline:
+                # A reader that has just ended lets go of the source a moment later; the next run tells it
+                # what this one could not.
+                with contextlib.suppress(Transient):
+                    if capture.acknowledge(offset.position, consumer=config.consumer) >= offset.position:
+                        return
                 time.sleep(0.05)
 
     return acknowledge

@@ -283,7 +283,7 @@ def ui_port(process: psutil.Process) -> int | None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_pipeline_with_a_secret_leaves_it_nowhere(guarded: Database, tmp_path: Path) -> None:
     ways = Ways(guarded, tmp_path.parent)
     _, variables = ways.all["reference"]
@@ -309,9 +309,9 @@ def test_a_pipeline_with_a_secret_leaves_it_nowhere(guarded: Database, tmp_path:
                 return int(DeltaTable(str(tmp_path / "lake" / "orders")).to_pyarrow_table().num_rows)
             return 0
 
-        wait_until(lambda: mirrored() == 20, timeout=120, what="the snapshot")
+        wait_until(lambda: mirrored() == 20, timeout=300, what="the snapshot")
         guarded.sql("INSERT INTO orders VALUES (21, 'Bergen')")
-        wait_until(lambda: mirrored() == 21, timeout=60, what="a change")
+        wait_until(lambda: mirrored() == 21, timeout=120, what="a change")
         for child in [handle, *handle.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 assert_absent(" ".join(child.cmdline()), f"the command line of {child.name()}")
@@ -327,11 +327,11 @@ def test_a_pipeline_with_a_secret_leaves_it_nowhere(guarded: Database, tmp_path:
         guarded.server.restart()
         with guarded.admin() as admin:
             admin.execute("INSERT INTO orders VALUES (22, 'Paris')")
-        wait_until(lambda: mirrored() == 22, timeout=60, what="a change after a restart")
+        wait_until(lambda: mirrored() == 22, timeout=120, what="a change after a restart")
         with guarded.admin() as admin:
             admin.execute("ALTER ROLE tailrace PASSWORD 'another'")
             admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'tailrace'")
-        assert process.wait(120) != 0
+        assert process.wait(300) != 0
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -353,6 +353,7 @@ def test_a_pipeline_with_a_secret_leaves_it_nowhere(guarded: Database, tmp_path:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_plans_progress_and_what_travels_to_executors_have_no_password(
     spark: SparkSession, guarded: Database, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -365,7 +366,7 @@ def test_plans_progress_and_what_travels_to_executors_have_no_password(
     batch.explain(True)
     assert batch.count() == 20
     running = query.start()
-    wait_until(lambda: len(query.rows) == 20, timeout=90, what="the snapshot")
+    wait_until(lambda: len(query.rows) == 20, timeout=300, what="the snapshot")
     running.explain(True)
     shown = [json.dumps(p, default=str) for p in running.recentProgress] + [str(running.status)]
     query.stop()

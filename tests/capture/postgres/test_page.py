@@ -36,7 +36,7 @@ def test_the_grants_of_the_page_are_enough_and_none_is_too_much(root: Path, data
     name = f"r{database.name}"
     statements = role.replace("TO tailrace", f"TO {name}").replace("ROLE tailrace", f"ROLE {name}")
     statements = statements.replace("DATABASE shop", f"DATABASE {database.name}")
-    config = PostgresConfig.from_url(database.superuser_url().replace("postgres@", f"{name}@"))
+    config = PostgresConfig.from_url(database.socket_url(name))
     with database.admin() as admin:
         admin.execute(
             f"REVOKE ALL ON DATABASE {database.name} FROM PUBLIC; REVOKE ALL ON SCHEMA public FROM PUBLIC"

@@ -57,8 +57,13 @@ class Link:
             self._connection.execute("SET client_encoding TO 'SQL_ASCII'")
 
     def _start(self, slot: str, begin: int, streaming: bool) -> None:
-        names = sql.Literal(sql.Identifier(self._config.publication).as_string(self._connection))
-        options = [("proto_version", sql.Literal("2" if streaming else "1")), ("publication_names", names)]
+        published = sql.Identifier(self._config.publication).as_string(self._connection)
+        # A string of this language knows no escapes: a backslash is one, and only the quote is doubled.
+        names = sql.SQL("'" + published.replace("'", "''") + "'")
+        options: list[tuple[str, sql.Composable]] = [
+            ("proto_version", sql.Literal("2" if streaming else "1")),
+            ("publication_names", names),
+        ]
         if streaming:
             options.append(("streaming", sql.Literal("on")))
         chosen = sql.SQL(", ").join(sql.SQL(name + " {}").format(value) for name, value in options)
