@@ -27,7 +27,7 @@ from tailrace.sinks.delta import DeltaConfig, DeltaSink
 from tests.faults.microbatch import Manners, StandIn
 from tests.faults.points import reach
 from tests.faults.sinks import FaultyTable, FileFeed
-from tests.faults.source import FaultySource, shorten_lease
+from tests.faults.source import FaultySource, shorten_lease, tune_capture
 
 
 def watch_appends() -> None:
@@ -56,16 +56,21 @@ class FaultyWriter(BatchWriter):
 
 
 def specification(settings: dict[str, Any]) -> PipelineSpec:
-    """What the pipeline does: one mirror, one feed."""
-    ref = TableRef("main", "ledger")
+    """What the pipeline does: a mirror of each table, and a feed of the ledger."""
+    refs = [TableRef(settings["schema"], name) for name in settings["tables"]]
     place = Path(settings["directory"])
     mirror = FaultyTable(DeltaSink(DeltaConfig(str(place / "lake"))), place, late=settings["late"])
     return PipelineSpec(
         name="rig",
-        options={"view": "packed", "url": settings["url"], "tables": "ledger", **settings["options"]},
+        options={
+            "view": "packed",
+            "url": settings["url"],
+            "tables": ",".join(settings["tables"]),
+            **settings["options"],
+        },
         checkpoint=settings["checkpoint"],
-        mirrors=(Mirror(ref, "ledger", mirror),),
-        feeds=(Feed(frozenset([ref]), FileFeed(place / "feed.ndjson")),),
+        mirrors=tuple(Mirror(ref, ref.name, mirror) for ref in refs),
+        feeds=(Feed(frozenset(refs[:1]), FileFeed(place / "feed.ndjson")),),
         spark_log=str(place / "spark.log"),
     )
 
@@ -88,6 +93,7 @@ def session(settings: dict[str, Any]) -> Any:
 def run(settings: dict[str, Any], *, once: bool) -> dict[str, Any]:
     """Run a pipeline to its end; how it ended."""
     shorten_lease()
+    tune_capture()
     watch_appends()
     spark = session(settings)
     spark.dataSource.register(FaultySource)

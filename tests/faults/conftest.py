@@ -1,4 +1,4 @@
-"""The rig as a fixture."""
+"""The rig as a fixture, once for each database that a test runs on."""
 
 from __future__ import annotations
 
@@ -9,17 +9,48 @@ from typing import Any
 
 import pytest
 
+from tests.faults.databases import Ledger, Postgres, Sqlite
+from tests.faults.marks import kinds
 from tests.faults.rig import Rig
+from tests.support.postgres import Server, other_server, own_server, postgres
+
+__all__ = ["other_server", "own_server", "postgres"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "databases(*kinds, long=()): the databases that a fault is tried on")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "kind" in metafunc.fixturenames:
+        found = kinds(metafunc.definition.iter_markers())
+        metafunc.parametrize(
+            "kind",
+            [pytest.param(kind, marks=[pytest.mark.long] if slow else []) for kind, slow in found.items()],
+        )
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
-    """Makes rigs that end with the test."""
+def rig(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> Iterator[Callable[..., Rig]]:
+    """Makes rigs that end with the test. On PostgreSQL each has a database of its own in `server`, which is
+    the session's server unless the test brings its own."""
     with ExitStack() as stack:
         made: list[Rig] = []
 
-        def make(*arguments: Any, **settings: Any) -> Rig:
-            one = stack.enter_context(Rig(tmp_path / f"rig{len(made)}", *arguments, **settings))
+        def ledger(directory: Path, server: Server | None) -> Ledger:
+            directory.mkdir(parents=True)
+            if kind == "sqlite":
+                return Sqlite(directory / "shop.db")
+            chosen = server or request.getfixturevalue("postgres")
+            database = chosen.database()
+            if server is None:
+                stack.callback(database.drop)
+            return Postgres(database, directory)
+
+        def make(*arguments: Any, server: Server | None = None, **settings: Any) -> Rig:
+            place = tmp_path / f"rig{len(made)}"
+            source = ledger(place, server)
+            one = stack.enter_context(Rig(place, source, *arguments, **settings))
             made.append(one)
             return one
 

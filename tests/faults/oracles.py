@@ -1,24 +1,26 @@
 """O1 to O4 of docs/reliability: what must be true after, and during, any fault.
 
-Everything here is read by plain means: sqlite3 on the source, the Delta log's own files, Spark's checkpoint
+Everything here is read by plain means: SQL on the source, the Delta log's own files, Spark's checkpoint
 files, the writers' journals, the feed's lines. Nothing asks the code under test.
 """
 
 from __future__ import annotations
 
+import bisect
 import json
-import sqlite3
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
 
-Row = tuple[Any, ...]
-Committed = dict[int, list[tuple[int, str]]]
+from tests.faults.databases import Ledger, Row
+
+NAMES = ("key", "number", "note")
+Pairs = set[tuple[int, int]]
+History = list[tuple[int | None, str]]
 
 
 class Violation(AssertionError):
@@ -27,12 +29,6 @@ class Violation(AssertionError):
     def __init__(self, oracle: str, message: str) -> None:
         super().__init__(f"{oracle}: {message}")
         self.oracle = oracle
-
-
-def source_rows(database: Path) -> dict[int, Row]:
-    """The table as plain SQL reads it."""
-    with closing(sqlite3.connect(database, timeout=30)) as connection:
-        return {row[0]: row for row in connection.execute("SELECT key, number, note FROM ledger")}
 
 
 def mirror_rows(lake: Path) -> dict[int, Row]:
@@ -51,20 +47,33 @@ def feed_rows(feed: Path) -> dict[int, Row]:
     changes = {(c["position"], c["seq"]): c for c in (line["change"] for line in changes_of(feed))}
     found: dict[int, Row] = {}
     for _, change in sorted(changes.items()):
-        if change["op"] == "s":
+        if change["op"] in "st":
             found.clear()
             continue
+        image = change["before"] or change["after"]
+        key = image["key"] if "key" in image else _matching(found, image)
+        held = found.get(key, ())
         if change["before"] is not None:
-            found.pop(change["before"]["key"], None)
+            found.pop(key, None)
         if change["after"] is not None:
-            found[change["after"]["key"]] = tuple(change["after"][n] for n in ("key", "number", "note"))
+            # What an image leaves out is as it was.
+            values = {**dict(zip(NAMES, held, strict=False)), **change["after"]}
+            found[values["key"]] = tuple(values[name] for name in NAMES)
     return found
 
 
-def final_state(database: Path, lake: Path, feed: Path) -> None:
+def _matching(rows: dict[int, Row], image: dict[str, Any]) -> int:
+    """The key of the row that an image without one means: by the columns of a unique index."""
+    keys = [k for k, row in rows.items() if image.items() <= dict(zip(NAMES, row, strict=True)).items()]
+    if len(keys) != 1:
+        raise Violation("O1", f"{len(keys)} rows are meant by a before image")
+    return keys[0]
+
+
+def final_state(ledger: Ledger, lake: Path, feed: Path) -> None:
     """O1: not one key missing, extra or different, in the mirror and in what the feed describes."""
-    _equal(source_rows(database), mirror_rows(lake))
-    _equal(source_rows(database), feed_rows(feed))
+    _equal(ledger.rows(), mirror_rows(lake))
+    _equal(ledger.rows(), feed_rows(feed))
 
 
 def _equal(wanted: dict[int, Row], found: dict[int, Row]) -> None:
@@ -78,12 +87,16 @@ def _equal(wanted: dict[int, Row], found: dict[int, Row]) -> None:
         )
 
 
-def _journal(paths: Iterable[Path]) -> tuple[Committed, set[tuple[int, int]], set[str]]:
-    """By key what must be delivered, in order; what was rolled back; transactions of unknown outcome.
+def _journal(
+    paths: Iterable[Path], began: int
+) -> tuple[dict[int, History], dict[int, History], Pairs, set[str]]:
+    """By key what must be delivered, in order, and what may be before it; what was rolled back; transactions
+    of unknown outcome.
 
-    What was committed before there was a cursor is the snapshot's.
+    What was committed before the cursor began is the snapshot's; what around that moment, either's.
     """
-    done: dict[int, list[tuple[int, str]]] = {}
+    done: dict[int, History] = {}
+    perhaps: dict[int, History] = {}
     failed: set[tuple[int, int]] = set()
     unknown: set[str] = set()
     for path in paths:
@@ -98,10 +111,10 @@ def _journal(paths: Iterable[Path]) -> tuple[Committed, set[tuple[int, int]], se
             unknown.discard(body["t"])
             if body["outcome"] == "failed":
                 failed |= {(key, number) for key, number, _ in tried["ops"]}
-            elif tried["captured"]:
+            elif body["high"] > began:
                 for key, number, op in tried["ops"]:
-                    done.setdefault(key, []).append((number, op))
-    return done, failed, unknown
+                    (done if tried["low"] >= began else perhaps).setdefault(key, []).append((number, op))
+    return done, perhaps, failed, unknown
 
 
 _READ: dict[Path, tuple[int, list[dict[str, Any]]]] = {}
@@ -123,13 +136,14 @@ def changes_of(feed: Path) -> list[dict[str, Any]]:
 
 def history(journals: Iterable[Path], feed: Path, lake: Path) -> None:
     """O2: nothing that failed, everything that was acknowledged, in order, each transaction whole."""
-    done, failed, unknown = _journal(journals)
+    began = min((line["batch"]["start"] for line in changes_of(feed)), default=0)
+    done, perhaps, failed, unknown = _journal(journals, began)
     first: dict[tuple[int, int], dict[str, Any]] = {}
     ends: dict[str, set[int]] = {}
     newest = (-1, -1)
     for line in changes_of(feed):
         change, place = line["change"], (line["change"]["position"], line["change"]["seq"])
-        if change["op"] in "rs":
+        if not from_log(change):
             continue
         if not line["batch"]["start"] < place[0] <= line["batch"]["end"]:
             raise Violation("O2", f"the change at {place} came in a batch it does not belong to")
@@ -142,59 +156,48 @@ def history(journals: Iterable[Path], feed: Path, lake: Path) -> None:
         newest, first[place] = place, change
         image = change["after"] or change["before"]
         if change["op"] != "d":
-            ends.setdefault(image["note"].partition(":")[0], set()).add(line["batch"]["end"])
+            # The writers' notes begin with the transaction's name; one may be absent, or NULL.
+            ends.setdefault((image.get("note") or "").partition(":")[0], set()).add(line["batch"]["end"])
     if split := [name for name, batches in ends.items() if len(batches) > 1 and name]:
         raise Violation("O2", f"transactions split over micro-batches: {split[:3]}")
-    delivered: dict[int, list[tuple[int, str]]] = {}
+    delivered: dict[int, History] = {}
     for _, change in sorted(first.items()):
         image = change["after"] or change["before"]
-        delivered.setdefault(image["key"], []).append((image["number"], change["op"]))
+        if "key" not in image:
+            continue
+        # A before image may be the key alone.
+        delivered.setdefault(image["key"], []).append((image.get("number"), change["op"]))
     for key in delivered.keys() | done.keys():
         # Keys that no writer numbers (bulk rows, sentinels) are the final state's to judge.
         written = key in done or 0 < key < 1_000_000
         wanted = done.get(key, []) if written and not unknown else None
-        _one_key(key, delivered.get(key, []), wanted, failed)
+        _one_key(key, delivered.get(key, []), wanted, perhaps.get(key, []), failed)
     for row in mirror_rows(lake).values():
         if (row[0], row[1]) in failed:
             raise Violation("O2", f"a value that was rolled back is in the mirror: key {row[0]}")
 
 
 def _one_key(
-    key: int,
-    changes: list[tuple[int, str]],
-    committed: list[tuple[int, str]] | None,
-    failed: set[tuple[int, int]],
+    key: int, changes: History, committed: History | None, perhaps: History, failed: set[tuple[int, int]]
 ) -> None:
     last, present = 0, None
     for number, op in changes:
-        if (key, number) in failed:
+        if number is not None and (key, number) in failed:
             raise Violation("O2", f"key {key}: number {number} was rolled back and delivered")
         if op == "d":
-            # A delete shows the image it removed.
-            if present is False or (last and number != last):
+            # A delete shows the image it removed, or its key.
+            if present is False or (last and number not in (None, last)):
                 raise Violation("O2", f"key {key}: a delete that removes {number} after {last}")
             present = False
             continue
-        if number <= last or present is (op == "c"):
+        if number is None or number <= last or present is (op == "c"):
             raise Violation("O2", f"key {key}: {op} of number {number} after {last}")
         last, present = number, True
     if committed is None:
         return
-    shown = [number if op != "d" else "d" for number, op in changes]
-    wanted = [number if op != "d" else "d" for number, op in committed]
-    if wanted != shown:
+    shown, wanted, before = ([n if op != "d" else "d" for n, op in h] for h in (changes, committed, perhaps))
+    if shown not in (wanted, before + wanted):
         raise Violation("O2", f"key {key}: {shown[-5:]} was delivered, {wanted[-5:]} was committed")
-
-
-def cursor_of(connection: sqlite3.Connection, consumer: str) -> int | None:
-    """The consumer's cursor in the file; None where there is none."""
-    try:
-        row = connection.execute(
-            "SELECT acknowledged FROM _tailrace_consumers WHERE name = ?", (consumer,)
-        ).fetchone()
-    except sqlite3.OperationalError:
-        return None
-    return None if row is None else int(row[0])
 
 
 def snapshot_left(checkpoint: Path) -> int | None:
@@ -207,14 +210,9 @@ def snapshot_left(checkpoint: Path) -> int | None:
     return sum(int(cursor["of"]) - int(cursor["next"]) for cursor in cursors)
 
 
-def lag(database: Path, consumer: str) -> int | None:
-    """How many numbers the cursor trails the source's counter."""
-    with closing(sqlite3.connect(database, timeout=30)) as connection:
-        cursor = cursor_of(connection, consumer)
-        if cursor is None:
-            return None
-        (head,) = connection.execute("SELECT seq FROM _tailrace_meta").fetchone()
-        return int(head) - cursor
+def from_log(change: dict[str, Any]) -> bool:
+    """Whether a change is the log's, and not a snapshot's."""
+    return change["op"] not in "rs"
 
 
 class Sampler:
@@ -224,9 +222,9 @@ class Sampler:
     moment they were made. So a late look does not excuse an early acknowledgement.
     """
 
-    def __init__(self, database: Path, consumer: str, checkpoint: Path, lake: Path) -> None:
-        self._database, self._consumer = database, consumer
-        self._checkpoint, self._log = checkpoint, lake / "_delta_log"
+    def __init__(self, ledger: Ledger, checkpoint: Path, lake: Path, feed: Path) -> None:
+        self._ledger, self._checkpoint, self._feed = ledger, checkpoint, feed
+        self._log = lake / "_delta_log"
         self._cursors: list[tuple[float, int]] = []
         self._commits: dict[int, tuple[float, int]] = {}
         self._delta: dict[str, tuple[float, int]] = {}
@@ -248,26 +246,27 @@ class Sampler:
         if not self._cursors:
             raise Violation("O3", "no cursor was ever seen")
         base = self._cursors[0][1]
+        changes = [line["change"] for line in changes_of(self._feed)]
+        places = sorted({c["position"] for c in changes if from_log(c) and c["position"] > base})
         for moment, cursor in list(self._cursors):
             if cursor == base:
                 continue
-            for name, made in (("Spark's commit", self._commits), ("the mirror", self._delta)):
-                if not any(at <= moment and end >= cursor for at, end in made.values()):
-                    raise Violation("O3", f"{cursor} was acknowledged before {name} had it")
+            # A log goes on also where nothing of the table is in it: the mirror hears of changes alone.
+            before = bisect.bisect_right(places, cursor)
+            change = places[before - 1] if before else -1
+            for name, made, wanted in (
+                ("Spark's commit", self._commits, cursor),
+                ("the mirror", self._delta, change),
+            ):
+                if wanted >= 0 and not any(at <= moment and end >= wanted for at, end in made.values()):
+                    raise Violation("O3", f"{cursor} was acknowledged before {name} had {wanted}")
 
     def _run(self) -> None:
         while not self._ended.wait(0.01):
             self._look()
 
     def _look(self) -> None:
-        try:
-            # Never a connection that stays: it would keep the WAL from being reset.
-            with closing(
-                sqlite3.connect(f"file:{self._database}?mode=ro", uri=True, timeout=5)
-            ) as connection:
-                cursor = cursor_of(connection, self._consumer)
-        except sqlite3.OperationalError:
-            return
+        cursor = self._ledger.cursor()
         self.samples += 1
         if cursor is not None and (not self._cursors or self._cursors[-1][1] != cursor):
             self._cursors.append((time.time(), cursor))

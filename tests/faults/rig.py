@@ -1,6 +1,6 @@
 """A pipeline, its application and its oracles, put together for one test.
 
-    rig = Rig(tmp_path)                     # database, empty lake, stand-in for Spark
+    rig = Rig(tmp_path, ledger)             # database, empty lake, stand-in for Spark
     rig.points.arm("apply.after")           # before the act
     rig.start(); rig.points.struck("apply.after"); rig.kill()
     rig.start(); rig.settle()               # O1, O2, O4; O3 was sampled all the time
@@ -11,118 +11,24 @@ outlives another long enough to tidy up.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
 from deltalake import DeltaTable
 
 from tests.faults import child, oracles
+from tests.faults.databases import Ledger, Sqlite
 from tests.faults.oracles import Sampler
+from tests.faults.pipe import ROOT, Pipe, environment
 from tests.faults.points import VARIABLE, Points
-from tests.faults.source import BUG, LEASE
+from tests.faults.source import BUG, CAPTURE, LEASE
 from tests.support.waiting import wait_until
-
-ROOT = Path(__file__).resolve().parents[2]
-CONSUMER = "rig"
-MARK = "TAILRACE_RIG"
-TABLE = "CREATE TABLE ledger (key INTEGER PRIMARY KEY, number INTEGER NOT NULL, note TEXT)"
-
-
-class Pipe:
-    """One run of the pipeline: a process tree that can be killed as a whole."""
-
-    def __init__(self, directory: Path, settings: dict[str, Any], variables: dict[str, str]) -> None:
-        self._mark = uuid.uuid4().hex
-        self._directory = directory
-        path = directory / f"settings-{self._mark[:8]}.json"
-        path.write_text(json.dumps(settings))
-        self.log = directory / f"child-{self._mark[:8]}.log"
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.child", str(path)],
-                cwd=ROOT,
-                env=environment(variables | {MARK: self._mark}),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    @property
-    def tree(self) -> list[psutil.Process]:
-        """Every process of this run: Spark puts the JVM and its workers into sessions of their own."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get(MARK) == self._mark:
-                    found.append(process)
-        return found
-
-    def kill(self) -> None:
-        """SIGKILL for everything. A pipeline that had ended by itself fails the test."""
-        assert self.process.poll() is None, f"nothing to kill: it ended\n{self.tail()}"
-        tree = self.tree
-        assert self.process.pid in {process.pid for process in tree}
-        self.signal(signal.SIGSTOP, tree)
-        self.signal(signal.SIGKILL, tree)
-        assert self.process.wait(timeout=30) == -signal.SIGKILL
-        self.clear()
-
-    def signal(self, number: signal.Signals, tree: Iterable[psutil.Process] | None = None) -> None:
-        """A signal for everything."""
-        for process in self.tree if tree is None else tree:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
-
-    def clear(self) -> None:
-        """Nothing of it is left."""
-
-        def gone() -> bool:
-            left = [process for process in self.tree if process.status() != psutil.STATUS_ZOMBIE]
-            self.signal(signal.SIGKILL, left)
-            return not left
-
-        with contextlib.suppress(psutil.NoSuchProcess):
-            wait_until(gone, timeout=30, what="the end of the process tree")
-
-    def died(self, timeout: float = 60.0) -> None:
-        """It killed itself at a point it was armed for."""
-        assert self.process.wait(timeout=timeout) == -signal.SIGKILL, self.tail()
-        self.clear()
-
-    def terminate(self, timeout: float = 60.0) -> dict[str, Any]:
-        """SIGTERM, as an operator's stop; how it ended."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.ended(timeout)
-
-    def ended(self, timeout: float = 60.0) -> dict[str, Any]:
-        """Wait for its end; how it ended."""
-        try:
-            code = self.process.wait(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"it did not end within {timeout:g} s\n{self.tail()}") from None
-        path = self._directory / f"outcome-{self.process.pid}.json"
-        assert path.exists(), f"it ended with {code} and left no outcome\n{self.tail()}"
-        outcome: dict[str, Any] = json.loads(path.read_text())
-        assert code == outcome["exit"]
-        return outcome
-
-    def tail(self) -> str:
-        """The end of what it wrote."""
-        return self.log.read_text(errors="replace")[-3000:]
 
 
 class Rig:
@@ -131,6 +37,7 @@ class Rig:
     def __init__(
         self,
         directory: Path,
+        ledger: Ledger,
         engine: Literal["loop", "spark"] = "loop",
         *,
         rows: int = 0,
@@ -140,11 +47,13 @@ class Rig:
         manners: dict[str, Any] | None = None,
         seed_bug: str | None = None,
         lease: float | None = None,
+        capture: dict[str, Any] | None = None,
+        tables: tuple[str, ...] = (),
         **options: Any,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.database = directory / "shop.db"
+        self.ledger = ledger
         self.lake = directory / "lake" / "ledger"
         self.feed = directory / "feed.ndjson"
         self.state = state or directory / "state"
@@ -155,10 +64,14 @@ class Rig:
             self._variables[BUG] = seed_bug
         if lease is not None:
             self._variables[LEASE] = str(lease)
+        if capture:
+            self._variables[CAPTURE] = json.dumps(capture)
         self.settings: dict[str, Any] = {
             "engine": engine,
             "directory": str(directory),
-            "url": f"sqlite:{self.database}",
+            "url": ledger.url,
+            "schema": ledger.schema,
+            "tables": ["ledger", *tables],
             "checkpoint": str(self.checkpoint),
             "master": master,
             "late": late,
@@ -166,7 +79,7 @@ class Rig:
             "once": False,
             "options": {
                 "stateDir": str(self.state),
-                "consumer": CONSUMER,
+                "consumer": ledger.consumer,
                 **{name: str(value) for name, value in options.items()},
             },
         }
@@ -175,10 +88,7 @@ class Rig:
         self._writers: list[subprocess.Popen[str]] = []
         self.journals: list[Path] = []
         self._slow = 6.0 if engine == "spark" else 1.0
-        self.sampler = Sampler(self.database, CONSUMER, self.checkpoint, self.lake)
-        with closing(self.connect()) as connection:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute(TABLE)
+        self.sampler = Sampler(ledger, self.checkpoint, self.lake, self.feed)
         if rows:
             self.insert(1_000_000, rows)
 
@@ -201,25 +111,25 @@ class Rig:
                 pipe.process.wait(timeout=30)
             pipe.clear()
         self.sampler.__exit__()
+        self.ledger.close()
 
-    def connect(self) -> sqlite3.Connection:
+    @property
+    def database(self) -> Path:
+        """The file of a SQLite source."""
+        assert isinstance(self.ledger, Sqlite)
+        return self.ledger.path
+
+    def connect(self) -> Any:
         """A connection of the application's, in autocommit mode."""
-        return sqlite3.connect(self.database, timeout=60, isolation_level=None)
+        return self.ledger.connect()
 
     def run(self, *statements: str) -> None:
         """One transaction of the application's."""
-        with closing(self.connect()) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            for statement in statements:
-                connection.execute(statement)
-            connection.execute("COMMIT")
+        self.ledger.run(*statements)
 
     def insert(self, first: int, count: int, note: str = ":bulk") -> None:
         """So many rows in one transaction."""
-        self.run(
-            f"WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {count}) "
-            f"INSERT INTO ledger SELECT {first} + i, 1, '{note}' FROM n"
-        )
+        self.ledger.insert(first, count, note)
 
     def start(self, *, once: bool = False, **settings: Any) -> Pipe:
         """Start the pipeline, or go on from where it was."""
@@ -250,7 +160,7 @@ class Rig:
         number = len(self._writers)
         journal = self.directory / f"journal-{number}.ndjson"
         self.journals.append(journal)
-        command = [sys.executable, "-m", "tests.faults.writer", str(self.database), str(journal)]
+        command = [sys.executable, "-m", "tests.faults.writer", self.ledger.address(), str(journal)]
         writer = subprocess.Popen(
             [*command, str(seed), str(1 + number * 1000), str(keys), str(limit)],
             cwd=ROOT,
@@ -287,7 +197,7 @@ class Rig:
     def sentinel(self) -> int:
         """A row that shows how far the pipeline is."""
         self._sentinel -= 1
-        self.run(f"INSERT INTO ledger VALUES ({self._sentinel}, 1, ':sentinel')")
+        self.run(f"INSERT INTO ledger VALUES ({self._sentinel}, {-self._sentinel}, ':sentinel')")
         return self._sentinel
 
     def arrived(self, key: int, timeout: float = 60.0) -> None:
@@ -327,24 +237,24 @@ class Rig:
             what="the whole snapshot",
         )
         self.arrived(self.sentinel(), timeout)
-        # First the acknowledgement: with the sentinel in the mirror its batch is not over, and may write more.
+        # First the acknowledgement: while the sentinel is in the mirror its batch may still write more.
         self.caught_up()
-        oracles.final_state(self.database, self.lake, self.feed)
+        oracles.final_state(self.ledger, self.lake, self.feed)
         oracles.history(self.journals, self.feed, self.lake)
         self.sampler.check()
         assert self.sampler.samples > 0
 
     def caught_up(self, timeout: float = 30.0) -> None:
-        """O4: the acknowledged position reaches the source's newest."""
+        """O4: the acknowledged position reaches the newest write."""
+        mark = self.ledger.mark
         try:
-            wait_until(lambda: oracles.lag(self.database, CONSUMER) == 0, timeout=timeout, what="no lag")
+            wait_until(lambda: (self.cursor() or -1) >= mark, timeout=timeout, what="no lag")
         except AssertionError as error:
-            raise oracles.Violation("O4", f"lag {oracles.lag(self.database, CONSUMER)}: {error}") from error
+            raise oracles.Violation("O4", f"{self.cursor()} of {mark}: {error}") from error
 
     def cursor(self) -> int | None:
         """What the source has on record for the pipeline."""
-        with closing(self.connect()) as connection:
-            return oracles.cursor_of(connection, CONSUMER)
+        return self.ledger.cursor()
 
     def commits(self) -> set[int]:
         """The batches that are committed."""
@@ -361,9 +271,3 @@ class Rig:
         while time.monotonic() < until:
             assert condition()
             time.sleep(0.02)
-
-
-def environment(variables: dict[str, str]) -> dict[str, str]:
-    """For processes of the rig: they import the product and these tests."""
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    return {**os.environ, "PYTHONPATH": paths, "PYTHONWARNINGS": "default", **variables}

@@ -1,4 +1,4 @@
-"""The fault matrix as data: which tests prove which row, for SQLite into Delta and a feed.
+"""The fault matrix as data: which tests prove which row, on which database, into Delta and a feed.
 
 Points: P provision, S snapshot, H hand-over, R read, O Spark's offset log, V resolve, B build, W write,
 F flush, L Spark's commit log, A acknowledge, T state.
@@ -11,12 +11,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """A fault, where it strikes, and the tests (`file::name` under tests/faults) that prove its outcome."""
+    """A fault, where it strikes, and the tests (`file::name` under tests/faults) that prove its outcome: on
+    every database, and on one alone."""
 
     number: int
     fault: str
     point: str
-    proved: tuple[str, ...]
+    proved: tuple[str, ...] = ()
+    sqlite: tuple[str, ...] = ()
+    postgres: tuple[str, ...] = ()
+
+    def on(self, kind: str) -> tuple[str, ...]:
+        """The tests of one database; none where the fault does not concern it."""
+        alone: tuple[str, ...] = getattr(self, kind)
+        return self.proved + alone
 
 
 _SPARK = "test_spark.py::test_a_kill_at_this_point_loses_nothing"
@@ -91,6 +99,12 @@ ROWS = (
         ),
     ),
     Row(
+        10,
+        "idle for long while other tables write",
+        "A",
+        postgres=("test_slots.py::test_the_acknowledged_position_goes_on_while_other_tables_write",),
+    ),
+    Row(
         11,
         "SIGTERM inside a batch",
         "all",
@@ -111,18 +125,99 @@ ROWS = (
         ),
     ),
     Row(
+        14,
+        "TCP cut inside one protocol message",
+        "R",
+        postgres=(
+            "test_network.py::"
+            "test_a_connection_cut_inside_a_message_goes_on_at_a_boundary_and_delivers_no_half",
+        ),
+    ),
+    Row(
+        15,
+        "server frozen, no reset",
+        "R,W",
+        postgres=(
+            "test_network.py::test_a_frozen_server_is_given_up_in_time_and_told_of_and_taken_up_again",
+        ),
+    ),
+    Row(
         16,
         "sink 100 times slower than the source",
         "R,W",
         ("test_delivery.py::test_a_slow_sink_pauses_capture_within_its_bounds_and_nothing_is_lost",),
+        postgres=("test_network.py::test_a_slow_sink_keeps_its_connection_and_its_slot_within_the_bounds",),
+    ),
+    Row(
+        17,
+        "another server answers",
+        "R",
+        postgres=("test_network.py::test_another_server_that_answers_is_refused_and_the_right_one_goes_on",),
+    ),
+    Row(
+        18,
+        "database killed and restarted",
+        "R",
+        postgres=("test_network.py::test_a_server_that_dies_under_writers_and_comes_again_leaves_no_gap",),
+    ),
+    Row(
+        19,
+        "slot dropped while down",
+        "P",
+        postgres=(
+            "test_slots.py::"
+            "test_a_slot_that_was_dropped_while_down_stops_with_the_remedy_and_a_snapshot_heals",
+        ),
+    ),
+    Row(
+        20,
+        "log purged",
+        "R",
+        postgres=(
+            "test_slots.py::"
+            "test_a_log_that_was_purged_stops_with_the_first_position_there_is_and_a_snapshot_heals",
+        ),
+    ),
+    Row(
+        21,
+        "slot recreated by hand elsewhere",
+        "P",
+        postgres=("test_slots.py::test_a_slot_that_was_made_again_by_hand_is_refused_wherever_it_stands",),
+    ),
+    Row(
+        22,
+        "source restored from a backup",
+        "R",
+        sqlite=("test_state.py::test_a_database_restored_from_an_older_copy_is_refused",),
+        postgres=("test_slots.py::test_a_server_restored_from_a_backup_is_refused",),
+    ),
+    Row(
+        23,
+        "publication or table dropped, column unpublished",
+        "R",
+        postgres=(
+            "test_published.py::"
+            "test_a_table_that_is_not_published_as_it_was_stops_alone_and_the_other_goes_on",
+            "test_published.py::test_a_publication_that_is_dropped_stops_the_pipeline_with_the_remedy",
+        ),
+    ),
+    Row(
+        25,
+        "database disk full, later freed",
+        "R",
+        postgres=("test_network.py::test_a_server_whose_disk_is_full_is_waited_for_until_space_is_freed",),
     ),
     Row(
         26,
         "long transaction across our restart, short ones around it",
         "R",
-        (
+        ("test_transactions.py::test_a_first_start_waits_for_a_transaction_that_is_in_its_way",),
+        sqlite=(
             "test_transactions.py::test_a_long_transaction_across_a_restart_and_short_ones_around_it_all_arrive",
-            "test_transactions.py::test_a_first_start_waits_for_a_transaction_that_holds_the_lock",
+        ),
+        postgres=(
+            "test_transactions.py::"
+            "test_a_long_transaction_across_restarts_and_short_ones_inside_all_arrive_whole",
         ),
     ),
     Row(
@@ -142,6 +237,33 @@ ROWS = (
         "rollback, rollback to savepoint, failed commit",
         "R",
         ("test_transactions.py::test_nothing_of_what_was_rolled_back_is_ever_seen",),
+    ),
+    Row(
+        30,
+        "partial images of every kind",
+        "R",
+        postgres=(
+            "test_images.py::test_what_an_image_does_not_carry_is_neither_lost_nor_written_as_null",
+            "test_images.py::"
+            "test_a_key_that_changes_without_its_large_column_is_moved_whole_or_stops_with_the_remedy",
+            "test_images.py::test_an_identity_without_the_primary_key_is_followed_or_refused_at_setup",
+            "test_images.py::test_an_identity_that_changes_while_rows_come_is_followed",
+        ),
+    ),
+    Row(
+        31,
+        "DDL inside a transaction with rows, restart before and after",
+        "R,B",
+        postgres=(
+            "test_images.py::"
+            "test_rows_around_an_altered_table_in_one_transaction_are_read_by_their_own_schema",
+        ),
+    ),
+    Row(
+        32,
+        "clocks jump",
+        "R",
+        postgres=("test_images.py::test_clocks_that_jump_do_not_change_the_order",),
     ),
     Row(
         33,
@@ -177,8 +299,9 @@ ROWS = (
             "test_state.py::test_state_of_yesterday_is_refused_where_the_log_is_gone",
             "test_state.py::test_state_of_yesterday_converges_where_the_log_is_there",
             "test_state.py::test_a_changelog_of_yesterday_under_a_checkpoint_of_today_goes_on",
-            "test_state.py::test_a_database_restored_from_an_older_copy_is_refused",
         ),
+        sqlite=("test_state.py::test_a_database_restored_from_an_older_copy_is_refused",),
+        postgres=("test_slots.py::test_a_server_restored_from_a_backup_is_refused",),
     ),
     Row(
         39,

@@ -5,6 +5,7 @@ Spark's processes import it by name, so `PYTHONPATH` must lead here.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from tailrace.capture.contract import TABLE_STOPPED
 from tailrace.model.change import ChangeBatch
 from tailrace.model.pack import pack, unpack
 from tailrace.spark.offsets import Offset
@@ -25,6 +27,7 @@ from tests.faults.points import once, reach
 
 BUG = "TAILRACE_BUG"
 LEASE = "TAILRACE_LEASE"
+CAPTURE = "TAILRACE_CAPTURE"
 
 
 def bug(name: str) -> bool:
@@ -79,6 +82,13 @@ class FaultyReader(StreamReader):
                 reach("read", **facts)
             yield _bugged(batch) if os.environ.get(BUG) else batch
 
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        told: dict[str, Any] | None = super().reportLatestOffset()
+        body = told or {}
+        stopped = [found["table"] for found in body.get("notices", ()) if found["code"] == TABLE_STOPPED]
+        reach("report", state=body.get("state"), stopped=stopped)
+        return told
+
     def commit(self, end: dict[str, Any]) -> None:
         reach("commit", end=end["position"])
         super().commit(end)
@@ -132,11 +142,27 @@ def shorten_lease() -> None:
     Changelog.open = shortened  # type: ignore[method-assign]
 
 
+def tune_capture() -> None:
+    """PostgreSQL captures of this process get the settings of `TAILRACE_CAPTURE`, a short time-out say."""
+    from tailrace.capture.postgres import PostgresConfig
+
+    if CAPTURE not in os.environ or hasattr(PostgresConfig, "tuned"):
+        return
+    original, settings = PostgresConfig.from_url, json.loads(os.environ[CAPTURE])
+
+    def tuned(url: str, options: dict[str, Any] | None = None) -> PostgresConfig:
+        return original(url, {**(options or {}), **settings})
+
+    PostgresConfig.from_url = tuned  # type: ignore[method-assign, assignment]
+    PostgresConfig.tuned = True  # type: ignore[attr-defined]
+
+
 class FaultySource(TailraceSource):
     """`format("tailrace")` of the pipeline under test."""
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         shorten_lease()
+        tune_capture()
         reader = TailraceSource.streamReader(self, schema)
         # Whatever the product's reader was made of, this one is.
         reader.__class__ = FaultyReader

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import psutil
 
-from tests.faults.oracles import source_rows
+from tests.faults.marks import databases
 from tests.faults.rig import Rig
 from tests.support.waiting import wait_until
 
@@ -19,6 +19,7 @@ def changelog_bytes(rig: Rig) -> int:
     return sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".seg", ".spill"))
 
 
+@databases(long="postgres")
 def test_a_slow_sink_pauses_capture_within_its_bounds_and_nothing_is_lost(rig: Make) -> None:
     limit = 200_000
     r = rig(rows=10, maxChangelogBytes=limit)
@@ -39,16 +40,17 @@ def test_a_slow_sink_pauses_capture_within_its_bounds_and_nothing_is_lost(rig: M
     paused = changelog_bytes(r)
     # A transaction that has begun is let in, so the bound is the limit and the largest group.
     assert max(*sizes, paused) < limit + 20 * each
-    head = len(source_rows(r.database))
+    head = len(r.ledger.rows())
     r.insert(3_000_000, 2000, note=":" + "z" * 200)
     r.stays(lambda: changelog_bytes(r) == paused, 1.0)
-    assert len(source_rows(r.database)) == head + 2000, "the application is not held up"
+    assert len(r.ledger.rows()) == head + 2000, "the application is not held up"
     assert max(tops) - begin < 100 * MEGABYTE
     (r.directory / "slow").unlink()
     r.settle()
     assert changelog_bytes(r) <= paused
 
 
+@databases(long="postgres")
 def test_old_batches_that_arrive_after_newer_ones_change_nothing(rig: Make) -> None:
     r = rig(rows=500, chunkRows=100, maxRowsPerTrigger=100, late=True)
     r.start()
@@ -57,6 +59,7 @@ def test_old_batches_that_arrive_after_newer_ones_change_nothing(rig: Make) -> N
     r.settle()
 
 
+@databases(long="postgres")
 def test_batches_delivered_three_times_shuffled_and_by_twins_leave_the_same_state(rig: Make) -> None:
     manners = {"times": 3, "shuffled": True, "twins": True}
     r = rig(rows=500, chunkRows=100, maxRowsPerTrigger=100, numPartitions=4, manners=manners)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.faults.marks import databases
 from tests.faults.oracles import Violation, changes_of
 from tests.faults.rig import Rig
 from tests.support.waiting import wait_until
@@ -24,6 +25,7 @@ def test_an_acknowledgement_before_the_batch_is_durable_is_caught(rig: Make) -> 
     r = rig(rows=50, seed_bug="acknowledge-early", retention=3600)
     r.start()
     r.arrived(r.sentinel())
+    r.caught_up()
     before = r.cursor() or 0
     r.points.arm("apply.before", "block", grown=True)
     r.insert(2_000_000, 10)
@@ -33,20 +35,22 @@ def test_an_acknowledgement_before_the_batch_is_durable_is_caught(rig: Make) -> 
     caught(r, "O3")
 
 
+@databases(long="postgres")
 def test_the_same_wait_without_the_bug_is_no_violation(rig: Make) -> None:
     r = rig(rows=50)
     r.start()
     r.arrived(r.sentinel())
     r.caught_up()
-    before = r.cursor()
     r.points.arm("apply.before", "block", grown=True)
     r.insert(2_000_000, 10)
     r.struck("apply.before")
+    before = r.cursor()
     r.stays(lambda: r.cursor() == before, 0.5)
     r.points.go("apply.before")
     r.settle()
 
 
+@databases(long="postgres")
 def test_one_dropped_change_is_caught(rig: Make) -> None:
     r = rig(rows=50, seed_bug="drop-one")
     r.start()
@@ -57,6 +61,7 @@ def test_one_dropped_change_is_caught(rig: Make) -> None:
     caught(r, "O1", "O2")
 
 
+@databases(long="postgres")
 def test_a_dropped_change_that_was_superseded_is_caught_by_the_history(rig: Make) -> None:
     r = rig(seed_bug="drop-one")
     r.start()
@@ -67,6 +72,7 @@ def test_a_dropped_change_that_was_superseded_is_caught_by_the_history(rig: Make
     caught(r, "O2")
 
 
+@databases(long="postgres")
 def test_an_old_key_that_stays_is_caught(rig: Make) -> None:
     r = rig(rows=50, seed_bug="keep-old-key")
     r.start()
@@ -75,6 +81,7 @@ def test_an_old_key_that_stays_is_caught(rig: Make) -> None:
     caught(r, "O1")
 
 
+@databases(long="postgres")
 def test_a_skipped_chunk_is_caught(rig: Make) -> None:
     r = rig(rows=500, chunkRows=100, maxRowsPerTrigger=100, seed_bug="skip-chunk")
     r.start()
@@ -82,6 +89,7 @@ def test_a_skipped_chunk_is_caught(rig: Make) -> None:
     assert r.points.happened("skip-chunk")
 
 
+@databases(long="postgres")
 def test_a_sink_that_replies_before_it_has_written_is_caught(rig: Make) -> None:
     r = rig(rows=50, seed_bug="reply-early")
     r.points.arm("written", "kill", batch=2)
@@ -101,6 +109,7 @@ def numbers(rig: Rig) -> set[int]:
     return {image["number"] for image in images if image and image["key"] == 1000007}
 
 
+@databases(long="postgres")
 def test_a_mirror_that_does_not_know_old_batches_is_caught(rig: Make) -> None:
     r = rig(rows=50, late=True, seed_bug="no-record")
     r.start()

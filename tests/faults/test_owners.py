@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.faults.marks import databases
 from tests.faults.oracles import changes_of
 from tests.faults.rig import Rig
 
@@ -47,6 +48,7 @@ def test_a_new_query_on_a_state_in_use_is_refused_and_leaves_the_cursor_alone(ri
     r.settle()
 
 
+@databases(long="postgres")
 @pytest.mark.parametrize(
     ("point", "options"),
     [("apply.before", {}), ("latest", {}), ("latest", {"failOnDataLoss": "false"})],
@@ -82,6 +84,7 @@ def test_a_frozen_process_is_succeeded_after_its_lease_and_fenced_when_it_thaws(
     r.settle()
 
 
+@databases(long="postgres")
 def test_a_killed_process_is_succeeded_at_once(rig: Make) -> None:
     r = rig(rows=100, lease=60.0)
     r.write()

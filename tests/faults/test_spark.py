@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.faults.marks import databases
 from tests.faults.oracles import changes_of
 from tests.faults.rig import Rig
 
@@ -38,6 +39,7 @@ def killed_at(rig: Rig, point: str, **facts: Any) -> dict[str, Any]:
     return found
 
 
+@databases(long="postgres")
 def test_a_life_with_kills_in_snapshot_commit_and_worker_and_a_clean_stop_ends_equal(rig: Make) -> None:
     r = rig("spark", master="local[2,4]", **CHUNKS)
     r.write()
@@ -112,8 +114,10 @@ def test_a_kill_after_the_commit_rewrites_nothing_and_the_source_is_told_after(r
     r.start()
     r.arrived(r.sentinel(), START)
     r.caught_up()
-    r.points.arm("latest", "block", least={"start": (r.cursor() or 0) + 50})
+    r.points.arm("apply.after", "block", grown=True)
     r.insert(2_000_000, 50)
+    r.points.arm("latest", "block", least={"start": r.struck("apply.after")["end"]})
+    r.points.go("apply.after")
     end = r.struck("latest")["start"]
     r.pipe.kill()
     held = (r.delta_version(), r.feed.read_bytes(), r.commits())

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +17,8 @@ from typing import Any
 import pytest
 
 from tests.faults import oracles
+from tests.faults.disks import fill, mounted
+from tests.faults.marks import databases
 from tests.faults.rig import Rig
 from tests.support.waiting import wait_until
 
@@ -86,7 +87,7 @@ def refused_or_equal(rig: Rig, *, history: bool = True) -> str | None:
     acknowledged = rig.cursor()
     outcome = rig.once()
     if outcome["error"] is None:
-        oracles.final_state(rig.database, rig.lake, rig.feed)
+        oracles.final_state(rig.ledger, rig.lake, rig.feed)
         if history:
             oracles.history(rig.journals, rig.feed, rig.lake)
         return None
@@ -111,6 +112,7 @@ def test_damaged_or_newer_state_is_refused_by_name_and_nothing_is_acknowledged(r
     assert refused_or_equal(r) is None, "and heals when the files are there again"
 
 
+@databases(long="postgres")
 @pytest.mark.parametrize("damage", [truncated, emptied, flipped])
 def test_a_damaged_segment_is_captured_again(rig: Make, damage: Callable[[Path], None]) -> None:
     r = prepared(rig)
@@ -120,12 +122,12 @@ def test_a_damaged_segment_is_captured_again(rig: Make, damage: Callable[[Path],
 
 def test_state_of_another_source_is_refused(rig: Make) -> None:
     r, other = prepared(rig), prepared(rig)
-    held = other.database.read_bytes(), oracles.source_rows(other.database)
+    held = other.ledger.rows(), other.ledger.provisioned()
     r.settings["url"] = other.settings["url"]
     outcome = r.once()
     assert outcome["error"] == "IdentityMismatch"
-    assert oracles.source_rows(other.database) == held[1]
-    r.settings["url"] = f"sqlite:{r.database}"
+    assert (other.ledger.rows(), other.ledger.provisioned()) == held
+    r.settings["url"] = r.ledger.url
     assert refused_or_equal(r) is None
 
 
@@ -148,26 +150,8 @@ def test_state_that_cannot_be_read_is_an_error_and_not_taken_for_none(rig: Make)
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of two megabytes."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("unavailable: the right to mount a small disk")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    """Use up the disk to the last byte."""
-    ballast = disk / "ballast"
-    with ballast.open("wb", buffering=0) as file:
-        for size in (65536, 512, 1):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError:
-                continue
-    return ballast
+    with mounted(tmp_path / "disk", "2m") as place:
+        yield place
 
 
 def test_a_full_state_disk_acknowledges_nothing_and_heals_when_space_is_freed(rig: Make, disk: Path) -> None:
@@ -186,6 +170,7 @@ def test_a_full_state_disk_acknowledges_nothing_and_heals_when_space_is_freed(ri
     r.settle()
 
 
+@databases(long="postgres")
 def test_a_kill_while_the_state_disk_is_full_leaves_no_torn_file(rig: Make, disk: Path) -> None:
     r = rig(rows=100, state=disk / "state")
     r.start()
@@ -203,13 +188,15 @@ def test_a_kill_while_the_state_disk_is_full_leaves_no_torn_file(rig: Make, disk
     assert refused_or_equal(r) is None
 
 
+@databases(long="postgres")
 def test_a_full_checkpoint_disk_ends_the_run_and_heals(rig: Make, disk: Path) -> None:
     r = rig(rows=100)
     r.checkpoint = disk / "checkpoint"
     r.settings["checkpoint"] = str(r.checkpoint)
     r.start()
     wait_until(r.commits)
-    wait_until(lambda: oracles.lag(r.database, "rig") == 0)
+    r.arrived(r.sentinel())
+    r.caught_up()
     ballast = fill(disk)
     before = r.cursor()
     r.insert(2_000_000, 500)
@@ -273,6 +260,7 @@ def test_state_of_yesterday_converges_where_the_log_is_there(rig: Make) -> None:
     assert refused_or_equal(r, history=False) is None
 
 
+@databases("sqlite")
 @pytest.mark.parametrize("later", [0, 200])
 def test_a_database_restored_from_an_older_copy_is_refused(rig: Make, later: int) -> None:
     r = rig(rows=300)

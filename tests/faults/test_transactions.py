@@ -7,8 +7,10 @@ from collections.abc import Callable
 from contextlib import closing
 
 import psutil
+import psycopg
 import pytest
 
+from tests.faults.marks import databases
 from tests.faults.oracles import changes_of, mirror_rows
 from tests.faults.rig import Rig
 
@@ -16,6 +18,7 @@ Make = Callable[..., Rig]
 MEGABYTE = 1 << 20
 
 
+@databases("sqlite")
 def test_a_long_transaction_across_a_restart_and_short_ones_around_it_all_arrive(rig: Make) -> None:
     r = rig(rows=100)
     r.start()
@@ -41,11 +44,42 @@ def test_a_long_transaction_across_a_restart_and_short_ones_around_it_all_arrive
     r.settle()
 
 
-def test_a_first_start_waits_for_a_transaction_that_holds_the_lock(rig: Make) -> None:
-    # Longer than the five seconds that SQLite itself waits.
+@databases("postgres")
+def test_a_long_transaction_across_restarts_and_short_ones_inside_all_arrive_whole(rig: Make) -> None:
+    r = rig(rows=100)
+    r.start()
+    r.arrived(r.sentinel())
+    with closing(r.connect()) as writer:
+        writer.execute("BEGIN")
+        writer.execute("UPDATE ledger SET number = 2 WHERE key < 1000050 AND key > 0")
+        r.insert(2_000_000, 10)
+        r.arrived(2_000_009)
+        r.caught_up()
+        r.pipe.kill()
+        writer.execute("INSERT INTO ledger VALUES (2000200, 1, ':long')")
+        r.insert(2_000_010, 10)
+        r.start()
+        # What is confirmed lies after the beginning of what still runs: the server keeps it all the same.
+        r.arrived(2_000_019)
+        assert r.pipe.terminate()["error"] is None
+        writer.execute("DELETE FROM ledger WHERE key = 1000099")
+        assert 2_000_200 not in mirror_rows(r.lake)
+        r.start()
+        r.arrived(r.sentinel())
+        writer.execute("COMMIT")
+        r.insert(2_000_300, 10)
+        r.arrived(2_000_309)
+    r.settle()
+    changes = [line["change"] for line in changes_of(r.feed)]
+    assert len({c["position"] for c in changes if c["op"] == "u"}) == 1, "one transaction, one position"
+
+
+@databases(long="postgres")
+def test_a_first_start_waits_for_a_transaction_that_is_in_its_way(rig: Make, kind: str) -> None:
+    # Longer than the five seconds that SQLite itself waits. A slot begins when those that run have ended.
     r = rig(rows=100)
     with closing(r.connect()) as writer:
-        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("BEGIN IMMEDIATE" if kind == "sqlite" else "BEGIN")
         writer.execute("UPDATE ledger SET number = 2 WHERE key < 1000050")
         r.start()
         r.stays(lambda: r.pipe.process.poll() is None, 7.0)
@@ -83,6 +117,7 @@ def large(r: Rig, rows: int) -> None:
     assert len(r.commits()) > len(before)
 
 
+@databases(long="postgres")
 def test_three_hundred_thousand_rows_of_one_transaction_survive_kills_in_the_middle(rig: Make) -> None:
     large(rig(rows=10, maxRowsPerTrigger=1000), 300_000)
 
@@ -109,7 +144,8 @@ def test_ten_thousand_changes_with_one_position_are_not_parted_by_a_restart(rig:
     assert len({line["batch"]["end"] for line in changed}) == 1
 
 
-def test_nothing_of_what_was_rolled_back_is_ever_seen(rig: Make) -> None:
+def test_nothing_of_what_was_rolled_back_is_ever_seen(rig: Make, kind: str) -> None:
+    broken: type[Exception] = sqlite3.IntegrityError if kind == "sqlite" else psycopg.IntegrityError
     r = rig(rows=20)
     with closing(r.connect()) as connection:
         connection.execute("CREATE TABLE parent (id INTEGER PRIMARY KEY)")
@@ -135,24 +171,38 @@ def test_nothing_of_what_was_rolled_back_is_ever_seen(rig: Make) -> None:
         run("INSERT INTO ledger VALUES (3000003, 1, ':kept')")
         run("COMMIT")
 
-        run("PRAGMA foreign_keys=ON")
+        if kind == "sqlite":
+            run("PRAGMA foreign_keys=ON")
         run("BEGIN")
         run("INSERT INTO ledger VALUES (3000004, 66, ':failed commit')")
         run("INSERT INTO child VALUES (5)")
-        with pytest.raises(sqlite3.IntegrityError):
+        with pytest.raises(broken):
             run("COMMIT")
-        assert connection.in_transaction
-        run("ROLLBACK")
+        if kind == "sqlite":
+            assert connection.in_transaction
+            run("ROLLBACK")
 
         # A statement that fails halfway takes back only its own rows.
         run("BEGIN")
         run("INSERT INTO ledger VALUES (3000005, 1, ':kept')")
-        with pytest.raises(sqlite3.IntegrityError):
+        run("SAVEPOINT b")
+        with pytest.raises(broken):
             run("INSERT INTO ledger SELECT 3000006 + key % 2, 66, ':failed' FROM ledger WHERE key > 0")
+        if kind == "postgres":
+            # Here it takes back everything since the savepoint.
+            run("ROLLBACK TO b")
         run("COMMIT")
+
+        if kind == "postgres":
+            for key, number, end in ((3000008, 66, "ROLLBACK"), (3000009, 1, "COMMIT")):
+                run("BEGIN")
+                run(f"INSERT INTO ledger VALUES ({key}, {number}, ':prepared')")
+                run(f"PREPARE TRANSACTION 'rig{r.ledger.consumer}'")
+                r.arrived(r.sentinel())
+                run(f"{end} PREPARED 'rig{r.ledger.consumer}'")
     r.settle()
     images = [line["change"][side] for line in changes_of(r.feed) for side in ("before", "after")]
-    assert not [image for image in images if image and image["number"] == 66]
+    assert not [image for image in images if image and image.get("number") == 66]
     kept = {key for key in mirror_rows(r.lake) if key >= 3_000_000}
-    assert kept == {3_000_002, 3_000_003, 3_000_005}
+    assert kept == {3_000_002, 3_000_003, 3_000_005} | ({3_000_009} if kind == "postgres" else set())
     assert 1_000_001 in mirror_rows(r.lake)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import os
 import random
 import shutil
 import signal
@@ -74,15 +75,16 @@ def _template(installed: Installation) -> Path:
 class Server:
     """One server, its files, and what can happen to it."""
 
-    def __init__(self, installed: Installation) -> None:
+    def __init__(self, installed: Installation, template: Path | None = None) -> None:
         self.installed = installed
+        # What its processes find in their environment beside ours, from the next start on.
+        self.environment: dict[str, str] = {}
         self.directory = installed.directory()
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._databases: list[Database] = []
-        subprocess.run(
-            ["cp", "-a", str(_template(installed)), str(self.data)], check=True, user=installed.user, cwd="/"
-        )
+        files = str(template or _template(installed))
+        subprocess.run(["cp", "-a", files, str(self.data)], check=True, user=installed.user, cwd="/")
         hba = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
         (self.data / "pg_hba.conf").write_text(hba)
         self.start()
@@ -105,11 +107,24 @@ class Server:
             command += ["-c", f"{name}={value}"]
         with (self.directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, user=self.installed.user, cwd="/", start_new_session=True
+                command,
+                stdout=log,
+                stderr=log,
+                user=self.installed.user,
+                cwd="/",
+                env={**os.environ, **self.environment},
+                start_new_session=True,
             )
-        wait_until(self._answers, what="the server's start")
+        wait_until(self.answers, what="the server's start")
 
-    def _answers(self) -> bool:
+    @property
+    def pid(self) -> int | None:
+        """Its first process; None while it is not running."""
+        running = self._process is not None and self._process.poll() is None
+        return self._process.pid if self._process is not None and running else None
+
+    def answers(self) -> bool:
+        """Whether it takes connections."""
         with contextlib.suppress(psycopg.OperationalError), self.admin():
             return True
         return False
@@ -286,6 +301,17 @@ def postgres() -> Iterator[Server]:
 def own_server() -> Iterator[Server]:
     """A server for one test, which may break it."""
     server = _server()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def other_server() -> Iterator[Server]:
+    """A server with a system identifier of its own: all the others are copies of one."""
+    found = installation()
+    if found is None:
+        pytest.skip("unavailable: a PostgreSQL server")
+    server = Server(found, _template.__wrapped__(found))
     yield server
     server.remove()
 

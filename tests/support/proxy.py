@@ -17,6 +17,7 @@ class Proxy:
         self.port = int(self._listener.getsockname()[1])
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._lock = threading.Lock()
+        self._closed = False
         self._flows = threading.Event()
         self._flows.set()
         self.passed = 0
@@ -28,10 +29,19 @@ class Proxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._target))
             except OSError:
                 return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                # The server is down: the client shall see that, and the next one may find it up again.
+                client.close()
+                continue
             with self._lock:
+                if self._closed:
+                    client.close()
+                    server.close()
+                    return
                 self._pairs.append((client, server))
             for source, sink, counted in ((client, server, False), (server, client, True)):
                 threading.Thread(target=self._pump, args=(source, sink, counted), daemon=True).start()
@@ -70,6 +80,10 @@ class Proxy:
         """Cut once so many more bytes of the server have passed."""
         self._cut_after = count
 
+    def lead_to(self, port: int) -> None:
+        """Connections from now on go to another port."""
+        self._target = port
+
     def stop(self) -> None:
         """Pass nothing on, and close nothing."""
         self._flows.clear()
@@ -79,6 +93,8 @@ class Proxy:
 
     def close(self) -> None:
         self._flows.set()
+        with self._lock:
+            self._closed = True
         self._listener.close()
         self.cut()
 

@@ -122,7 +122,8 @@ def checked(slot: Slot, connection: Connection) -> Slot:
     if slot.lost:
         raise LogLost(
             f"the replication slot {slot.name} is invalid: the server removed log it still needed "
-            f"(max_slot_wal_keep_size is {_setting(connection, 'max_slot_wal_keep_size')})",
+            f"(max_slot_wal_keep_size is {_setting(connection, 'max_slot_wal_keep_size')}); "
+            f"from {_first(connection)} on it has all",
             remedy=f"SELECT pg_drop_replication_slot('{slot.name}'); then start again with fresh snapshots: "
             "tailrace snapshot",
         )
@@ -249,6 +250,12 @@ def peek(connection: Connection, config: PostgresConfig, name: str, version: int
         if plain:
             connection.execute("RESET client_encoding")
     return {xid for (xid,) in rows}
+
+
+def _first(connection: Connection) -> str:
+    """The oldest position that the server surely has: it needs the log since its last checkpoint itself."""
+    (position,) = connection.execute("SELECT redo_lsn::text FROM pg_control_checkpoint()").fetchone() or ("",)
+    return str(position)
 
 
 def _setting(connection: Connection, name: str) -> str:
