@@ -6,6 +6,7 @@ import ast
 import contextlib
 import subprocess
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.model.errors import IdentityMismatch, LogLost, NeedsOperator, SchemaDrift, SetupMissing
 from tailrace.model.table import quote
 from tests.capture.postgres.reading import batches, described, read_all, rows
-from tests.capture.postgres.streaming import CONSUMER, Source, background, seen
+from tests.capture.postgres.streaming import CONSUMER, Seen, Source, background, seen
 from tests.capture.postgres.traps import TRAPS, Trap
 from tests.support.postgres import Database, Server
 from tests.support.waiting import wait_until
@@ -258,6 +259,96 @@ def test_columns_added_with_a_default_read_the_same_by_snapshot_as_later_changes
     (images,) = read_all(PostgresConfig.from_url(database.url()), "items")
     assert [change.after for change in source.changes()] == [{"id": 1, "name": "a"}, *images]
     assert images == [{"id": 2, "more": 7, "name": "new"}, {"id": 3, "more": 7, "name": "new"}]
+
+
+def applied(changes: Iterable[Seen]) -> dict[str, dict[Any, dict[str, Any]]]:
+    """The tables that the changes make, each row once."""
+    tables: dict[str, dict[Any, dict[str, Any]]] = {}
+    for change in changes:
+        rows = tables.setdefault(change.table, {})
+        if change.op == "t":
+            rows.clear()
+        if change.before is not None:
+            assert change.before["id"] in rows
+            del rows[change.before["id"]]
+        elif change.op == "u":
+            assert change.after is not None
+            assert change.after["id"] in rows
+        if change.after is not None:
+            assert change.op != "c" or change.after["id"] not in rows
+            rows[change.after["id"]] = change.after
+    return tables
+
+
+def test_every_way_to_write_a_row_is_one_change_of_it(database: Database) -> None:
+    source = Source(
+        database,
+        ITEMS,
+        "CREATE TABLE parts (id int PRIMARY KEY,"
+        " item int REFERENCES items ON DELETE CASCADE ON UPDATE CASCADE)",
+        "CREATE FUNCTION loud() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN NEW.name = upper(NEW.name); RETURN NEW; END $$",
+        "CREATE TRIGGER loud BEFORE INSERT OR UPDATE ON items FOR EACH ROW EXECUTE FUNCTION loud()",
+    )
+    with database.app.cursor() as cursor, cursor.copy("COPY items FROM STDIN") as copy:
+        copy.write("1\ta\n2\tb\n3\tc\n4\td\n")
+    source.sql(
+        "INSERT INTO parts SELECT i * 10, i FROM generate_series(1, 4) i",
+        "INSERT INTO items VALUES (1, 'x'), (5, repeat('toast', 100000)) ON CONFLICT (id)"
+        " DO UPDATE SET name = excluded.name || '!'",
+        "INSERT INTO items VALUES (1, 'never') ON CONFLICT DO NOTHING",
+        "WITH gone AS (DELETE FROM items WHERE id = 2 RETURNING *)"
+        " INSERT INTO items SELECT 6, name FROM gone",
+        "UPDATE items SET id = 7 WHERE id = 3",
+        "MERGE INTO items USING (VALUES (4, 'merged'), (8, 'made')) v (id, name) ON items.id = v.id"
+        " WHEN MATCHED THEN UPDATE SET name = v.name WHEN NOT MATCHED THEN INSERT VALUES (v.id, v.name)",
+        "DO $$ BEGIN FOR i IN 100..110 LOOP BEGIN INSERT INTO items VALUES (i, 's');"
+        " IF i % 2 = 0 THEN RAISE division_by_zero; END IF;"
+        " EXCEPTION WHEN division_by_zero THEN NULL; END; END LOOP; END $$",
+        # A rewrite moves every row and changes none.
+        "CLUSTER items USING items_pkey",
+        "VACUUM FULL parts",
+    )
+    source.transaction("DELETE FROM items WHERE id = 1", "INSERT INTO items VALUES (1, 'again')")
+    expected = {
+        "items": {i: {"id": i, "name": name} for i, name in database.rows("SELECT id, name FROM items")},
+        "parts": {i: {"id": i, "item": item} for i, item in database.rows("SELECT id, item FROM parts")},
+    }
+    assert applied(source.changes()) == expected
+    assert set(expected["parts"]) == {30, 40}
+
+
+def test_a_prepared_transaction_comes_when_it_is_committed_and_never_when_it_is_rolled_back(
+    database: Database,
+) -> None:
+    source = Source(database, ITEMS)
+    with background(source.open(), source.start, source.refs, acknowledge=True) as stream:
+        source.sql(
+            "BEGIN; INSERT INTO items VALUES (1, 'a'); PREPARE TRANSACTION 'one'",
+            "BEGIN; INSERT INTO items VALUES (2, 'b'); PREPARE TRANSACTION 'two'",
+            "INSERT INTO items VALUES (3, 'c')",
+        )
+        wait_until(lambda: len(stream.changes) == 1)
+        # Neither stalls what comes after it, nor is it confirmed away.
+        stream.capture.wait_visible(stream.position, 10)
+        source.sql("ROLLBACK PREPARED 'two'", "COMMIT PREPARED 'one'")
+        wait_until(lambda: len(stream.changes) == 2)
+        assert [change.after for change in stream.changes] == [
+            {"id": 3, "name": "c"},
+            {"id": 1, "name": "a"},
+        ]
+
+
+def test_changes_that_were_replicated_from_elsewhere_are_captured_too(database: Database) -> None:
+    source = Source(database, ITEMS)
+    with database.admin() as admin:
+        admin.execute("SELECT pg_replication_origin_create(%s)", (database.name,))
+        admin.execute("SELECT pg_replication_origin_session_setup(%s)", (database.name,))
+        admin.execute("SET session_replication_role = replica")
+        admin.execute("INSERT INTO items VALUES (1, 'from afar')")
+        admin.execute("SELECT pg_replication_origin_session_reset()")
+        admin.execute("SELECT pg_replication_origin_drop(%s)", (database.name,))
+    assert [change.after for change in source.changes()] == [{"id": 1, "name": "from afar"}]
 
 
 @pytest.mark.long

@@ -238,6 +238,18 @@ TRAPS = (
         "chunks.py::test_a_large_table_is_cut_evenly_by_a_sample_in_spite_of_gaps_and_skew",
     ),
     _trap(
+        "ways_to_write",
+        "upserts are speculative, merges and cascades touch other rows, exceptions are subtransactions, a"
+        " rewrite moves every row",
+        "traps.py::test_every_way_to_write_a_row_is_one_change_of_it",
+        "traps.py::test_changes_that_were_replicated_from_elsewhere_are_captured_too",
+    ),
+    _trap(
+        "two_phases",
+        "a prepared transaction holds its rows back until it is committed, for days perhaps",
+        "traps.py::test_a_prepared_transaction_comes_when_it_is_committed_and_never_when_it_is_rolled_back",
+    ),
+    _trap(
         "row_security",
         "row security hides rows from a snapshot that the log shows",
         "snapshot.py::test_row_security_stops_a_snapshot_instead_of_hiding_rows",
