@@ -34,15 +34,16 @@ def buffers(
     _finish_sending(connection)
     _expect(connection, ExecStatus.COPY_OUT, wait)
     # Copied at once: rows kept as objects would cost three times as much, most of it the garbage collector's.
-    get, kept, count = raw.get_copy_data, bytearray(), 0
+    get, kept, count, room = raw.get_copy_data, bytearray(), 0, nbytes
     while True:
         size, row = get(1)
         if size > 0:
             kept += row
             count += 1
-            if count >= rows or len(kept) >= nbytes:
+            room -= size
+            if room <= 0 or count >= rows:
                 yield kept, count
-                kept, count = bytearray(), 0
+                kept, count, room = bytearray(), 0, nbytes
         elif size == 0:
             wait()
         else:

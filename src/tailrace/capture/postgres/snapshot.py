@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -61,10 +62,9 @@ def read(
             names = ", ".join(quote(column.name) for column in wanted.columns)
             where = chunks.condition(connection, found, chunk)
             query = f"SELECT {names} FROM {found.sql}" + (f" WHERE {where}" if where else "")
-            text, kinds = CopyText(len(wanted.columns)), [column.type for column in wanted.columns]
             ts = time.time_ns() // 1000
-            for data, count in buffers(config, connection, query, rows=_MOST_ROWS, nbytes=config.batch_bytes):
-                cells = [from_text(values, kind) for values, kind in zip(text.read(data), kinds, strict=True)]
+            copied = buffers(config, connection, query, rows=_MOST_ROWS, nbytes=config.batch_bytes)
+            for cells, count in _decoded(wanted, copied):
                 yield _batch(wanted, cells, count, position=position, seq=seq, ts=ts)
                 seq += count
             connection.execute("COMMIT")
@@ -81,6 +81,26 @@ def begin(connection: Connection) -> None:
         "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL row_security = off;"
         " SET LOCAL statement_timeout = 0; SET LOCAL jit = off"
     )
+
+
+def _decoded(
+    table: TableSchema, copied: Iterator[tuple[bytearray, int]]
+) -> Iterator[tuple[list[Decoded], int]]:
+    """Buffers of rows as columns, each decoded while the next is read: the server need not wait for us."""
+    text, kinds = CopyText(len(table.columns)), [column.type for column in table.columns]
+
+    def decode(data: bytearray) -> list[Decoded]:
+        return [from_text(values, kind) for values, kind in zip(text.read(data), kinds, strict=True)]
+
+    with ThreadPoolExecutor(1, "decode") as other:
+        waiting: tuple[Future[list[Decoded]], int] | None = None
+        for data, count in copied:
+            begun = other.submit(decode, data), count
+            if waiting is not None:
+                yield waiting[0].result(), waiting[1]
+            waiting = begun
+        if waiting is not None:
+            yield waiting[0].result(), waiting[1]
 
 
 def _locked(
