@@ -9,6 +9,7 @@ import json
 import logging
 import pickle
 import signal
+import socket
 import subprocess
 import traceback
 import urllib.request
@@ -55,7 +56,7 @@ tables = ["{table}"]
 sink = "out"
 [spark]
 "spark.ui.enabled" = true
-"spark.ui.port" = 0
+"spark.ui.port" = {port}
 "spark.eventLog.enabled" = true
 "spark.eventLog.dir" = "{events}"
 """
@@ -237,7 +238,7 @@ def test_a_capture_shows_its_password_to_nobody(
 def test_commands_show_no_password_that_was_written_out(tmp_path: Path, url: str, command: list[str]) -> None:
     written = url.format(plain=CANARY, escaped=quote(CANARY, safe=""))
     file = tmp_path / "tailrace.toml"
-    file.write_text(CONFIG.format(url=written, table="orders", events="file:///nowhere"))
+    file.write_text(CONFIG.format(url=written, table="orders", events="file:///nowhere", port=0))
     for arguments in (["--debug", *command], ["init", "--force", written]):
         done = tailrace(tmp_path, *arguments)
         assert done.returncode != 0
@@ -268,28 +269,19 @@ def pages(port: int) -> Iterator[tuple[str, bytes]]:
         yield path, get(base + path)
 
 
-def ui_port(process: psutil.Process) -> int | None:
-    """The port of Spark's page, among those its JVM listens on."""
-    for child in process.children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if "java" not in child.name():
-                continue
-            for found in child.net_connections("tcp"):
-                if found.status == psutil.CONN_LISTEN:
-                    with contextlib.suppress(OSError, ValueError):
-                        next(pages(found.laddr.port))
-                        return int(found.laddr.port)
-    return None
-
-
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_a_pipeline_with_a_secret_leaves_it_nowhere(guarded: Database, tmp_path: Path) -> None:
     ways = Ways(guarded, tmp_path.parent)
     _, variables = ways.all["reference"]
     (tmp_path / "events").mkdir()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
     events = (tmp_path / "events").as_uri()
-    (tmp_path / "tailrace.toml").write_text(CONFIG.format(url=ways.reference, table="orders", events=events))
+    (tmp_path / "tailrace.toml").write_text(
+        CONFIG.format(url=ways.reference, table="orders", events=events, port=port)
+    )
     out, err = (tmp_path / "run.out").open("wb"), (tmp_path / "run.err").open("wb")
     process = subprocess.Popen(
         [*COMMAND, "run", "--log-level", "debug"],
@@ -315,8 +307,6 @@ def test_a_pipeline_with_a_secret_leaves_it_nowhere(guarded: Database, tmp_path:
         for child in [handle, *handle.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 assert_absent(" ".join(child.cmdline()), f"the command line of {child.name()}")
-        port = ui_port(handle)
-        assert port is not None
         shown = dict(pages(port))
         assert b"tailrace" in shown["/environment"]
         for path, page in shown.items():
@@ -366,7 +356,11 @@ def test_plans_progress_and_what_travels_to_executors_have_no_password(
     batch.explain(True)
     assert batch.count() == 20
     running = query.start()
-    wait_until(lambda: len(query.rows) == 20, timeout=300, what="the snapshot")
+
+    def read() -> bool:
+        return [row["op"] for row in query.rows].count("r") == 20
+
+    wait_until(read, timeout=200, what="the snapshot")
     running.explain(True)
     shown = [json.dumps(p, default=str) for p in running.recentProgress] + [str(running.status)]
     query.stop()
