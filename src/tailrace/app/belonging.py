@@ -14,7 +14,7 @@ from tailrace.app.parts import checkpoint_of
 from tailrace.capture.contract import Capture, Finding
 from tailrace.changelog.filesystem import make_directory, open_filesystem
 from tailrace.changelog.statefile import read_state, write_state
-from tailrace.model.errors import SetupMissing
+from tailrace.model.errors import IdentityMismatch, SetupMissing
 from tailrace.model.table import TableRef
 
 if TYPE_CHECKING:
@@ -47,16 +47,19 @@ def strangers(config: Config, capture: Capture) -> list[Finding]:
         )
     offset = known_offset(config)
     if offset is not None:
+        why: str | None = None
         try:
-            identity = capture.identity()
+            capture.moved(offset.position)
         except SetupMissing:
-            identity = "a database without capture"
-        if offset.position.source != identity:
+            why = "a database without capture answers"
+        except IdentityMismatch as error:
+            why = error.message
+        if why is not None:
             findings.append(
                 Finding(
                     "error",
                     "other_source",
-                    f"the state in {directory} belongs to source {offset.position.source}, not to {identity}",
+                    f"the state in {directory} belongs to source {offset.position.source}: {why}",
                     remedy=f"remove {directory} to start anew with fresh snapshots, or correct source.url",
                 )
             )

@@ -133,7 +133,8 @@ def release(config: Config) -> Callable[[Offset], None]:
                 # A reader that has just ended lets go of the source a moment later; the next run tells it
                 # what this one could not.
                 with contextlib.suppress(Transient):
-                    if capture.acknowledge(offset.position, consumer=config.consumer) >= offset.position:
+                    position = capture.moved(offset.position)
+                    if capture.acknowledge(position, consumer=config.consumer) >= position:
                         return
                 time.sleep(0.05)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tailrace.model.change import ChangeBatch, Part
+from tailrace.model.errors import IdentityMismatch
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef, TableSchema
 
@@ -95,6 +96,15 @@ class Capture(ABC):
     @abstractmethod
     def identity(self) -> str:
         """The source's identity, as in `Position.source`. SetupMissing where setup never ran."""
+
+    def moved(self, position: Position) -> Position:
+        """The same place under the source's present identity, which a fail-over changes.
+
+        IdentityMismatch where another source answers, or one whose log does not have the position.
+        """
+        if (identity := self.identity()) != position.source:
+            raise IdentityMismatch(f"the source {identity} answers, not {position.source}")
+        return position
 
     @abstractmethod
     def tables(self) -> list[TableRef]:

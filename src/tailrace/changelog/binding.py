@@ -40,6 +40,19 @@ def load_binding(fs: pafs.FileSystem, root: str, source: str) -> int | None:
     )
 
 
+def abandon(fs: pafs.FileSystem, root: str, source: str) -> None:
+    """Forget a changelog of `source`: all that it holds is captured again under the source's new name."""
+    path = f"{root}/{STATE}"
+    body = statefile.read_state(fs, path, KIND)
+    if body is None or body.get("source") != source:
+        return
+    for name in filesystem.listing(fs, root):
+        if name.endswith((".seg", ".spill")) or name == "filler.json":
+            filesystem.remove(fs, f"{root}/{name}")
+    # Last: until then this is the changelog of `source`, and is forgotten again.
+    filesystem.remove(fs, path)
+
+
 def save_binding(fs: pafs.FileSystem, root: str, source: str, acknowledged: int | None) -> None:
     """Save it durably; Transient where that fails, even with the reserve given up."""
     body = {"source": source, "acknowledged": acknowledged}

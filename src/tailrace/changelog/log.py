@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.changelog import filesystem
-from tailrace.changelog.binding import keep_reserve, load_binding, save_binding
+from tailrace.changelog.binding import abandon, keep_reserve, load_binding, save_binding
 from tailrace.changelog.index import SegmentIndex, Summary
 from tailrace.changelog.intake import Intake, write_segment
 from tailrace.changelog.owner import Ownership
@@ -111,10 +111,12 @@ class Changelog:
         wait: float = 5.0,
         lease: float = 15.0,
         on_wait: Callable[[], None] | None = None,
+        formerly: str | None = None,
     ) -> Changelog:
         """Own the directory (StateOwned) and recover what is in it, or begin an empty one.
 
         IdentityMismatch where it belongs to another source, StateUnreadable where it cannot be trusted.
+        One that belongs to `formerly` is emptied: the same source, under a name that it no longer has.
         `on_wait` is called about twice a second while `append` waits for room, on its thread; the other
         arguments are those of `Limits` and of `Ownership.acquire`.
         """
@@ -124,6 +126,8 @@ class Changelog:
         epochs = [name.epoch for name in segments_in(filesystem.listing(fs, root))]
         owner = Ownership.acquire(fs, root, owner_name, wait=wait, lease=lease, floor=max(epochs, default=0))
         try:
+            if formerly is not None and formerly != source:
+                abandon(fs, root, formerly)
             return cls(uri, owner, source, limits, on_wait)
         except BaseException:
             owner.release()

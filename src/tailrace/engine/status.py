@@ -77,7 +77,7 @@ def read_status(
         consumers = capture.consumers()
         generations = {ref: found[0] for ref, found in capture.generations().items()}
         if offset is not None:
-            lag = _timed(capture.lag(offset.position), state, offset.position.version)
+            lag = _timed(capture.lag(capture.moved(offset.position)), state, offset.position.version)
     except NeedsOperator as error:
         problem = error.message
     fs, root = open_filesystem(state)

@@ -98,6 +98,9 @@ class StreamDriver:
         try:
             end = self._next(start, max_rows, max_bytes)
         except TailraceError as error:
+            if isinstance(error, IdentityMismatch) and self._failed_over(start):
+                return start
+            start = self._here(start)
             # What was captured before the error is delivered before it.
             end = self._captured(start, max_rows, max_bytes)
             if end == start:
@@ -110,6 +113,7 @@ class StreamDriver:
 
     def _next(self, start: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
         filler = self._open(start)
+        start = self._here(start)
         self.acknowledge(start)
         if time.monotonic() - self._looked > LOOK_FOR_REQUESTS:
             self._snapshots.look_for_requests()
@@ -148,6 +152,8 @@ class StreamDriver:
         """
         filler = self._filler or self._open(start, cut=end.position.version)
         changelog = self._log()
+        if end.position.source != changelog.source:
+            self._moved(end)
         if changelog.end < end.position.version:
             filler.catch_up(end.position)
         windows = changelog.plan(start.position.version, end.position.version)
@@ -167,7 +173,7 @@ class StreamDriver:
     def acknowledge(self, offset: Offset) -> None:
         """Spark has committed everything up to this offset."""
         if self._filler is not None:
-            self._filler.acknowledge(offset.position)
+            self._filler.acknowledge(self._here(offset).position)
         self._snapshots.committed(offset)
 
     def report(self) -> dict[str, Any] | None:
@@ -209,8 +215,7 @@ class StreamDriver:
     def _begin(self) -> Offset:
         starting = self._options.starting
         if isinstance(starting, dict):
-            offset = Offset.from_json(starting)
-            self._same_source(offset)
+            offset = self._moved(Offset.from_json(starting))
             if offset.position > (head := self._capture.head()):
                 raise ConfigError(
                     f"startingOffsets is at {offset.position.version}, the source at {head.version} only",
@@ -252,7 +257,7 @@ class StreamDriver:
             self._filler.raise_if_failed()
             return self._filler
         self._patiently(lambda: self._prepare([r for r in self._refs if str(r) not in start.snapshots]))
-        identity = self._same_source(start)
+        former, start = start.position.source, self._moved(start)
         self._patiently(lambda: self._capture.register(self._consumer))
         self._generations = {ref: found[0] for ref, found in self._capture.generations().items()}
         self._snapshots.look_for_requests()
@@ -260,7 +265,7 @@ class StreamDriver:
         self._held = {str(ref) for ref in self._refs if ref not in accepted}
         if new := [table for table in self._held if table not in start.snapshots]:
             raise SetupMissing(f"not set up for capture: {', '.join(sorted(new))}", remedy="tailrace setup")
-        changelog = self._open_changelog(identity)
+        changelog = self._open_changelog(start.position.source, formerly=former)
         self._refill(changelog, start)
         # The GIL: a decoding thread must not make Spark's calls wait for their turn.
         sys.setswitchinterval(0.0005)
@@ -278,15 +283,41 @@ class StreamDriver:
         self._filler.start()
         return self._filler
 
-    def _same_source(self, offset: Offset) -> str:
-        identity = self._capture.identity()
-        if offset.position.source != identity:
+    def _moved(self, offset: Offset) -> Offset:
+        """The offset under the name that the source has now: after a fail-over it is another one."""
+        was = offset.position.source
+        try:
+            position = self._capture.moved(offset.position)
+        except IdentityMismatch as error:
             raise IdentityMismatch(
-                f"the query's offsets belong to source {offset.position.source}, but {identity} answers",
+                f"the query's offsets belong to source {was}: {error.message}",
                 remedy="point `url` at the source the query was started on, or start a new query with a new"
                 " checkpoint and stateDir",
-            )
-        return identity
+            ) from None
+        if position.source != was:
+            logger.warning("the source %s has become %s, and its log goes on", was, position.source)
+        return Offset(position, offset.snapshots)
+
+    def _here(self, offset: Offset) -> Offset:
+        """The offset under the changelog's name: it was proved when that was opened."""
+        source = offset.position.source if self._changelog is None else self._changelog.source
+        return Offset(Position(source, offset.position.version), offset.snapshots)
+
+    def _failed_over(self, start: Offset) -> bool:
+        """Whether the source has got another name while it was read, under which it can be read on."""
+        if self._changelog is None or self._filler is None:
+            return False
+        try:
+            position = self._capture.moved(start.position)
+        except TailraceError:
+            return False
+        if position.source == self._changelog.source:
+            return False
+        # What is captured and not delivered may be from beyond the place that both have: it comes again.
+        self._filler.close()
+        self._changelog.close()
+        self._filler = self._changelog = None
+        return True
 
     def _refill(self, changelog: Changelog, start: Offset) -> None:
         """Take the log anew from `start` on where a run with fewer tables has filled the changelog since."""
@@ -348,7 +379,7 @@ class StreamDriver:
         self._filler = None
         return self._open(start)
 
-    def _open_changelog(self, source: str) -> Changelog:
+    def _open_changelog(self, source: str, formerly: str | None = None) -> Changelog:
         if self._changelog is None:
             self._changelog = Changelog.open(
                 f"{self._state_dir}/changelog",
@@ -357,6 +388,7 @@ class StreamDriver:
                 max_bytes=self._options.max_changelog_bytes,
                 retention=self._options.retention,
                 on_wait=self._while_full,
+                formerly=formerly,
             )
         return self._changelog
 

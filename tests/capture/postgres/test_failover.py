@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from tailrace.model.errors import IdentityMismatch
 from tests.capture.postgres.streaming import CONSUMER, Source, background
-from tests.support.postgres import Database, Server, _free_port
+from tests.support.postgres import Server
+from tests.support.standby import Standby
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.long
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY)"
-SLOT = "tailrace_test"
-SYNCED = f"SELECT synced AND failover AND NOT temporary FROM pg_replication_slots WHERE slot_name = '{SLOT}'"
-
-
-class Standby(Server):
-    """A copy of a running server that follows it and keeps its failover slots."""
-
-    def __init__(self, primary: Server) -> None:
-        self.installed, self.environment = primary.installed, {}
-        self.directory = self.installed.directory()
-        self.port = _free_port()
-        self._process, self._databases = None, []
-        with (primary.data / "pg_hba.conf").open("a") as allowed:
-            allowed.write("local replication all trust\n")
-        with primary.admin() as admin:
-            admin.execute("SELECT pg_reload_conf(), pg_create_physical_replication_slot('standby', true)")
-        inside = self.installed.inside
-        source = f"host={inside(primary.directory)} port={primary.port} user=postgres dbname=postgres"
-        copy = ["-d", source, "-D", inside(self.data), "-S", "standby", "-R", "--checkpoint=fast"]
-        command = self.installed.command("pg_basebackup", *copy)
-        subprocess.run(command, check=True, capture_output=True, user=self.installed.user, cwd="/")
-        self.start(hot_standby_feedback="on", sync_replication_slots="on", primary_conninfo=source)
-
-    def has_the_slot(self) -> bool:
-        with self.admin() as admin:
-            return admin.execute(SYNCED).fetchone() == (True,)
-
-    def promote(self) -> None:
-        with self.admin() as admin:
-            admin.execute("SELECT pg_promote()")
 
 
 @pytest.fixture
@@ -73,7 +43,7 @@ def test_a_standby_that_took_over_has_the_slot_and_a_new_state_goes_on_with_it(
             with own_server.admin() as admin:
                 admin.execute("CHECKPOINT")
                 admin.execute("SELECT pg_log_standby_snapshot()")
-            return standby.has_the_slot()
+            return standby.has("tailrace_test")
 
         wait_until(synced, timeout=60)
         taken = stream.position
@@ -84,9 +54,9 @@ def test_a_standby_that_took_over_has_the_slot_and_a_new_state_goes_on_with_it(
     own_server.kill()
     standby.promote()
     after = Source.__new__(Source)
-    after.database, after.options, after.refs = _same(standby, database), {}, source.refs
+    after.database, after.options, after.refs = standby.same(database), {}, source.refs
     after.capture = after.open()
-    wait_until(lambda: _primary(standby))
+    wait_until(standby.primary)
 
     # The positions of the state belong to the timeline that has ended; whether this one has them is unknown.
     with pytest.raises(IdentityMismatch, match="timeline") as caught:
@@ -101,15 +71,3 @@ def test_a_standby_that_took_over_has_the_slot_and_a_new_state_goes_on_with_it(
     assert [change.after for change in found if change.op == "c"] == [{"id": 2}]
     with standby.admin() as admin:
         assert admin.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (1,)
-
-
-def _primary(server: Server) -> bool:
-    with server.admin() as admin:
-        return admin.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
-
-
-def _same(server: Server, database: Database) -> Database:
-    """The same database, on the other server."""
-    there = Database.__new__(Database)
-    there.server, there.name, there._connections = server, database.name, []
-    return there

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag
-from tailrace.capture.postgres import catalog, provision, publication, slots, snapshot, visible
+from tailrace.capture.postgres import catalog, provision, publication, slots, snapshot, timelines, visible
 from tailrace.capture.postgres import names as table_names
 from tailrace.capture.postgres.client import Connection, session
 from tailrace.capture.postgres.config import PostgresConfig
@@ -54,6 +54,9 @@ class PostgresCapture(Capture):
     def identity(self) -> str:
         with session(self._config) as connection:
             return identity(connection, self._config)
+
+    def moved(self, position: Position) -> Position:
+        return timelines.moved(self._config, position)
 
     def tables(self) -> list[TableRef]:
         with session(self._config) as connection:
