@@ -9,11 +9,11 @@ costs by itself: for Tailrace the seconds of a query without rows, for the other
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -23,7 +23,7 @@ from bench.contestant import Contestant, Failed
 from bench.measure import Figure, Outcome, at_least, at_most
 from bench.postgres_data import Workload
 from bench.postgres_server import Server, running
-from bench.usage import Sampler, Watch
+from bench.usage import Machine, Sampler, Watch
 
 ROWS, QUICK_ROWS = 500_000, 50_000
 COUNT, NOOP, PARQUET = "count", "tailrace-noop", "tailrace-parquet"
@@ -33,6 +33,8 @@ MODULES = {"count": "bench.postgres_count", "tailrace": "bench.postgres_spark", 
 # The process of Spark that holds the capture.
 CAPTURE = "python_streaming_source_runner"
 MEMORY_BAR = 600
+# The share of the machine that others may take before the ratios mean little.
+BUSY = 0.15
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Result:
     """What one contestant did with one workload.
 
     CPU seconds are of all its processes, `server` those of the walsender. `peak_mb` is the process that holds
-    the capture, `tree_peak_mb` the sum of all. `empty_seconds` is a query without rows.
+    the capture, `tree_peak_mb` the sum of all. `empty_seconds` is a query without rows. `others` is the share
+    of the machine that was not free for it.
     """
 
     workload: str
@@ -54,6 +57,7 @@ class Result:
     server_cpu_seconds: float
     peak_mb: float
     tree_peak_mb: float
+    others: float
 
     @property
     def rate(self) -> float:
@@ -129,8 +133,10 @@ class Run:
     ) -> Result:
         whole, sender = Watch(contestant.pid), Watch(self._server.pid, "walsender")
         capture = Watch(contestant.pid, CAPTURE if contestant.name == "tailrace" else None)
+        machine = Machine()
         with Sampler(whole, sender, capture):
             answer = contestant.ask("drain", rows=workload.rows, **arguments)
+        others = machine.others(whole.cpu + sender.cpu)
         contestant.ask("finish", rows=workload.rows, **arguments)
         if answer["rows"] != workload.rows:
             raise Failed(f"{name} has {answer['rows']} rows instead of {workload.rows}")
@@ -146,6 +152,7 @@ class Run:
             server_cpu_seconds=sender.cpu,
             peak_mb=capture.peak / 1e6,
             tree_peak_mb=whole.peak_sum / 1e6,
+            others=others,
         )
 
     def _tell(self, text: str) -> None:
@@ -155,11 +162,6 @@ class Run:
 def run(console: Console, arguments: list[str]) -> Outcome:
     """All workloads, all contestants."""
     options = _options(arguments)
-    busy, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if busy > cores / 2:
-        console.print(
-            f"[yellow]this machine is busy[/] (load {busy:.1f} on {cores} cores): figures will be low"
-        )
     with tempfile.TemporaryDirectory(prefix="bench-") as name, running() as server:
         made = Run(console, options, server, Path(name))
         try:
@@ -169,6 +171,10 @@ def run(console: Console, arguments: list[str]) -> Outcome:
         finally:
             made.close()
     _show(console, made.results)
+    if (taken := max((one.others for one in made.results), default=0.0)) > BUSY:
+        console.print(
+            f"[yellow]other processes took up to {taken:.0%} of this machine: do not trust the ratios[/]"
+        )
     details = [_json(result) for result in made.results]
     return Outcome(_figures(made.results), details, made.problems, bars=not options.no_bars)
 
@@ -204,7 +210,7 @@ def _list(text: str) -> list[str]:
 def _show(console: Console, results: list[Result]) -> None:
     """A table for each workload."""
     for title in dict.fromkeys(one.title for one in results):
-        table = Table(title=title, title_justify="left")
+        table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
         table.add_column("", no_wrap=True)
         for column in ("s", "rows/s", "sustained", "CPU s", "server", "µs/row", "MB", "all MB"):
             table.add_column(column, justify="right", no_wrap=True)

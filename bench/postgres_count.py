@@ -6,7 +6,6 @@ The same plugin and options as Tailrace's; of each message it looks at one byte,
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -20,6 +19,8 @@ _SLOT = "bench_count"
 # 'w', three numbers of 8 bytes, then pgoutput's message.
 _KIND = 25
 _ROWS = frozenset(b"IUD")
+# Closed only after the figures are taken: the server's process ends with its connection.
+_open: list[psycopg.Connection[Any]] = []
 
 
 def prepare(port: int, database: str, **_: Any) -> None:
@@ -30,28 +31,34 @@ def prepare(port: int, database: str, **_: Any) -> None:
 
 def drain(port: int, database: str, rows: int, **_: Any) -> Answer:
     """Read until every row was seen."""
-    # Not the connection's own block: that would commit at its end, in the midst of the replication.
-    with closing(_connect(port, database, replication="database")) as connection:
-        pgconn = connection.pgconn
-        begun = time.perf_counter()
-        result = pgconn.exec_(
-            f"START_REPLICATION SLOT {_SLOT} LOGICAL 0/0 (proto_version '2', streaming 'on',"
-            f" publication_names '{PUBLICATION}')".encode()
-        )
-        if result.status != pq.ExecStatus.COPY_BOTH:
-            raise RuntimeError(result.error_message.decode(errors="replace"))
-        get, wanted, kind = pgconn.get_copy_data, _ROWS, _KIND
-        count, first = 0, 0.0
-        while count < rows:
-            length, message = get(0)
-            if length < 0:
-                raise RuntimeError("the server ended the replication")
-            if length > kind and message[kind] in wanted:
-                count += 1
-                if count == 1:
-                    first = time.perf_counter()
-        ended = time.perf_counter()
+    connection = _connect(port, database, replication="database")
+    _open.append(connection)
+    pgconn = connection.pgconn
+    begun = time.perf_counter()
+    result = pgconn.exec_(
+        f"START_REPLICATION SLOT {_SLOT} LOGICAL 0/0 (proto_version '2', streaming 'on',"
+        f" publication_names '{PUBLICATION}')".encode()
+    )
+    if result.status != pq.ExecStatus.COPY_BOTH:
+        raise RuntimeError(result.error_message.decode(errors="replace"))
+    get, wanted, kind = pgconn.get_copy_data, _ROWS, _KIND
+    count, first = 0, 0.0
+    while count < rows:
+        length, message = get(0)
+        if length < 0:
+            raise RuntimeError("the server ended the replication")
+        if length > kind and message[kind] in wanted:
+            count += 1
+            if count == 1:
+                first = time.perf_counter()
+    ended = time.perf_counter()
     return {"rows": count, "seconds": ended - begun, "sustained": ended - first}
+
+
+def finish(**_: Any) -> None:
+    """Let go of the slot."""
+    while _open:
+        _open.pop().close()
 
 
 def _connect(port: int, database: str, **more: Any) -> psycopg.Connection[Any]:
@@ -59,4 +66,4 @@ def _connect(port: int, database: str, **more: Any) -> psycopg.Connection[Any]:
 
 
 if __name__ == "__main__":
-    serve({"prepare": prepare, "drain": drain})
+    serve({"prepare": prepare, "drain": drain, "finish": finish})

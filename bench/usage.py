@@ -90,6 +90,27 @@ class Sampler:
                 watch.look(trees[watch.pid], first=first)
 
 
+class Machine:
+    """The whole machine, from now on."""
+
+    def __init__(self) -> None:
+        self._busy, self._all = _machine()
+
+    def others(self, ours: float) -> float:
+        """The share of all processors' time that went to others than us, who took `ours` seconds."""
+        busy, everything = _machine()
+        return max(0.0, busy - self._busy - ours) / max(everything - self._all, 1e-9)
+
+
+def _machine() -> tuple[float, float]:
+    times = psutil.cpu_times()
+    free = times.idle + getattr(times, "iowait", 0.0)
+    # A guest's time is in the user's time too.
+    twice = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    everything = sum(times) - twice
+    return everything - free, everything
+
+
 def _memory(process: psutil.Process) -> tuple[int, int]:
     """Resident bytes now and at most."""
     found = {}
