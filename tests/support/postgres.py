@@ -206,7 +206,6 @@ class Database:
             connection.execute("GRANT USAGE ON SCHEMA public TO tailrace")
         self.app = self.connect()
         self.app.execute("ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO tailrace")
-        self.app.execute("ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO tailrace")
 
     def admin(self) -> psycopg.Connection[Any]:
         return self.server.admin(self.name)
