@@ -225,15 +225,87 @@ def test_after_a_snapshot_begins_the_columns_may_be_others() -> None:
     assert found.reset_meta.column("position").to_pylist() == [3]
 
 
-def test_other_columns_without_a_snapshot_are_drift() -> None:
-    newer = table_of({"id": "long", "extra": "double"})
-    with pytest.raises(SchemaDrift):
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"id": "long", "name": "string", "extra": "double"}, "added extra; dropped big"),
+        ({"id": "long", "name": "string", "big": "binary"}, "retyped big"),
+        ({"id": "long", "big": "string", "name": "string"}, "added again name"),
+    ],
+)
+def test_columns_that_leave_older_rows_unknown_are_drift(columns: dict[str, str], told: str) -> None:
+    newer = table_of(columns)
+    with pytest.raises(SchemaDrift, match=told):
         net(
             [
                 batch_of(SIMPLE, [change("c", 0, None, {"id": 9, "name": "x", "big": "y"})]),
-                batch_of(newer, [change("c", 1, None, {"id": 1, "extra": 0.5})]),
+                batch_of(newer, [change("c", 1, None, dict.fromkeys(columns) | {"id": 1})]),
             ]
         )
+    with pytest.raises(SchemaDrift, match="another key"):
+        net(
+            [
+                batch_of(SIMPLE, [change("c", 0, None, {"id": 9, "name": "x", "big": "y"})]),
+                batch_of(
+                    table_of({"id": "long", "name": "string", "big": "string"}, key=("name",)),
+                    [change("c", 1, None, {"id": 1, "name": "k", "big": None})],
+                ),
+            ]
+        )
+
+
+def test_rows_from_before_a_column_lack_it_and_those_from_before_a_drop_lose_it() -> None:
+    wider = table_of({"id": "long", "name": "string", "big": "string", "n": "long"})
+    narrow = table_of({"id": "long", "name": "string", "n": "long"})
+
+    def full(number: int) -> dict[str, Any]:
+        return {"id": number, "name": "a", "big": "b"}
+
+    found = net(
+        [
+            batch_of(SIMPLE, [change("c", 0, None, full(1)), change("c", 1, None, full(2))]),
+            batch_of(SIMPLE, [change("u", 2, full(3), full(4)), change("d", 3, full(5))]),
+            batch_of(wider, [change("u", 4, None, {**full(2), "n": 7}, after_absent=["big"])]),
+            batch_of(narrow, [change("c", 5, None, {"id": 6, "name": "c", "n": 8})]),
+        ]
+    )
+    assert found.table == narrow
+    assert sorted(upserts(found), key=lambda row: row["id"]) == [
+        {"id": 1, "name": "a", "n": None},
+        {"id": 2, "name": "a", "n": 7},
+        {"id": 4, "name": "a", "n": None},
+        {"id": 6, "name": "c", "n": 8},
+    ]
+    by_id = dict(zip(found.upserts["id"].to_pylist(), (found.absent or pa.nulls(0)).to_pylist(), strict=True))
+    assert by_id == {1: ["n"], 2: None, 4: ["n"], 6: None}
+    assert sorted(row["id"] for row in found.deletes.to_pylist()) == [3, 5]
+    assert found.later == {"n"}
+    assert found.dropped == {"big"}
+
+
+def test_a_column_that_is_dropped_and_added_again_is_drift() -> None:
+    narrow = table_of({"id": "long", "name": "string"})
+    with pytest.raises(SchemaDrift, match="added big"):
+        net(
+            [
+                batch_of(SIMPLE, [change("c", 0, None, {"id": 1, "name": "x", "big": "y"})]),
+                batch_of(narrow, [change("c", 1, None, {"id": 2, "name": "x"})]),
+                batch_of(SIMPLE, [change("c", 2, None, {"id": 3, "name": "x", "big": None})]),
+            ]
+        )
+
+
+def test_a_snapshot_may_know_columns_that_the_log_has_not_reached() -> None:
+    newer = table_of({"id": "long", "label": "string", "big": "string"})
+    found = net(
+        [
+            batch_of(SIMPLE, [change("c", 0, None, {"id": 1, "name": "x", "big": "y"})]),
+            batch_of(newer, [change("r", 1, None, {"id": 2, "label": "z", "big": "w"})]),
+        ]
+    )
+    assert found.later == {"label"}
+    assert found.dropped == set()
+    assert upserts(found) == [{"id": 1, "label": None, "big": "y"}, {"id": 2, "label": "z", "big": "w"}]
 
 
 def test_tagged_values_tell_keys_apart_and_stay_beside_their_rows() -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 
 from tailrace.model.errors import ConfigError, DataError, NeedsOperator, SchemaDrift, Transient
 from tailrace.model.net import NetChanges, net
-from tailrace.model.table import TableSchema
+from tailrace.model.table import Column, ColumnType, TableSchema
 from tailrace.sinks.contract import Progress, TableSink
 from tailrace.sinks.delta import DeltaConfig, DeltaSink
 from tailrace.sinks.memory import MemoryTableSink
@@ -195,18 +196,77 @@ def test_a_reset_replaces_rows_and_columns(sink: DeltaSink) -> None:
     assert content(sink) == [{"id": "l", "price": None}]
 
 
-def test_added_columns_are_added_and_removed_or_retyped_ones_need_a_snapshot(sink: DeltaSink) -> None:
+def test_added_columns_are_added_and_retyped_ones_need_a_snapshot(sink: DeltaSink) -> None:
     sink.apply("orders", changes(change("c", 1, None, row(1))), log(0, 1))
     wider = table_of({"id": "long", "name": "string", "n": "integer"})
     sink.apply("orders", changes(change("c", 2, None, {**row(2), "n": 5}), table=wider), log(1, 2))
     assert content(sink) == [{**row(1), "n": None}, {**row(2), "n": 5}]
-    for columns in ({"id": "long", "name": "string"}, {"id": "long", "name": "string", "n": "string"}):
-        other = table_of(columns)
-        image = dict.fromkeys(columns) | {"id": 3}
-        with pytest.raises(SchemaDrift, match="column n") as caught:
-            sink.apply("orders", changes(change("c", 3, None, image), table=other), log(2, 3))
-        assert "snapshot" in (caught.value.remedy or "")
+    other = table_of({"id": "long", "name": "string", "n": "string"})
+    with pytest.raises(SchemaDrift, match="column n") as caught:
+        sink.apply("orders", changes(change("c", 3, None, {**row(3), "n": "x"}), table=other), log(2, 3))
+    assert "snapshot" in (caught.value.remedy or "")
     assert len(content(sink)) == 2
+
+
+def test_a_dropped_column_stays_with_what_it_has_and_must_not_come_back(sink: DeltaSink) -> None:
+    wide = table_of({"id": "long", "name": "string", "n": "integer"})
+    rows = [change("c", 1, None, {**row(i), "n": i}) for i in (1, 2)]
+    sink.apply("orders", changes(*rows, table=wide), log(0, 1))
+    gone = changes(change("u", 2, None, row(1, "new")), change("c", 3, None, row(3)))
+    sink.apply("orders", replace(gone, dropped=frozenset({"n"})), log(1, 3))
+    assert content(sink) == [{**row(1, "new"), "n": 1}, {**row(2), "n": 2}, {**row(3), "n": None}]
+    more = table_of({"id": "long", "name": "string", "m": "integer"})
+    sink.apply("orders", changes(change("c", 4, None, {**row(4), "m": 4}), table=more), log(3, 4))
+    assert content(sink)[-1] == {**row(4), "n": None, "m": 4}
+    for name in ("n", "N"):
+        again = table_of({"id": "long", "name": "string", name: "integer"})
+        with pytest.raises(SchemaDrift, match=f"column {name}"):
+            sink.apply("orders", changes(change("c", 5, None, {**row(5), name: 5}), table=again), log(4, 5))
+    reset = changes(change("s", 5), change("r", 5, None, {**row(5), "n": 5}), table=wide)
+    sink.apply("orders", reset, log(4, 5, orders=("plan", 1)))
+    sink.apply("orders", changes(change("c", 6, None, {**row(6), "n": 6}), table=wide), log(5, 6))
+    assert content(sink) == [{**row(5), "n": 5}, {**row(6), "n": 6}]
+
+
+def test_a_column_that_older_rows_were_filled_in_needs_a_snapshot(sink: DeltaSink) -> None:
+    plain = table_of({"id": "long", "name": "string"})
+    filled = replace(plain, columns=(*plain.columns, Column("n", ColumnType("integer"), filled=True)))
+    new = changes(change("c", 2, None, {**row(2), "n": 7}), table=filled)
+    sink.apply("orders", changes(change("t", 0)), log(0, 1))
+    mixed = net(
+        [
+            batch_of(plain, [change("c", 1, None, row(1))]),
+            batch_of(filled, [change("c", 2, None, {**row(2), "n": 7})]),
+        ]
+    )
+    for batch in (mixed, replace(mixed, reset=True)):
+        with pytest.raises(SchemaDrift, match="default"):
+            sink.apply("orders", batch, log(1, 2))
+    # A mirror without rows has none that could be older.
+    sink.apply("orders", new, log(1, 2))
+    assert content(sink) == [{**row(2), "n": 7}]
+    sink.apply("orders", changes(change("t", 3), change("c", 4, None, row(1))), log(2, 4))
+    with pytest.raises(SchemaDrift, match="default"):
+        sink.apply("orders", replace(new, position=5), log(4, 5))
+    assert content(sink) == [row(1)]
+
+
+def test_rows_from_before_a_column_keep_what_a_newer_snapshot_has_in_it(sink: DeltaSink) -> None:
+    plain = table_of({"id": "long", "name": "string"})
+    wide = table_of({"id": "long", "name": "string", "n": "integer"})
+    start = changes(change("s", 1), change("r", 1, None, {**row(1), "n": 1}), table=wide)
+    sink.apply("orders", start, log(0, 1, orders=("plan", 1)))
+    # The log is behind the snapshot, and has not reached the new column.
+    sink.apply("orders", changes(change("u", 2, None, row(1, "older")), table=plain), log(1, 2))
+    assert content(sink) == [{**row(1, "older"), "n": 1}]
+    both = net(
+        [
+            batch_of(plain, [change("u", 2, None, row(1, "old")), change("c", 3, None, row(2))]),
+            batch_of(wide, [change("c", 4, None, {**row(3), "n": 3})]),
+        ]
+    )
+    sink.apply("orders", both, log(2, 4))
+    assert content(sink) == [{**row(1, "old"), "n": 1}, {**row(2), "n": None}, {**row(3), "n": 3}]
 
 
 def test_a_row_that_lacks_columns_keeps_those_of_the_mirror(sink: DeltaSink) -> None:

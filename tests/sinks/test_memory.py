@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,15 +48,20 @@ def test_rows_that_lack_columns_are_completed_or_refused() -> None:
         sink.apply("t", changes(("u", None, row(2, None)), after_absent=["name"]), Progress("p", 2, 3))
 
 
-def test_columns_may_be_added_and_not_removed_without_a_reset() -> None:
+def test_columns_are_added_and_dropped_ones_stay_until_a_reset() -> None:
     sink = MemoryTableSink()
     sink.apply("t", changes(("c", None, row(1))), Progress("p", 0, 1))
     wider = table_of({"id": "long", "name": "string", "n": "integer"})
     sink.apply("t", changes(("c", None, {**row(2), "n": 1}), table=wider), Progress("p", 1, 2))
     assert sink.read("t").to_pylist() == [{**row(1), "n": None}, {**row(2), "n": 1}]
-    with pytest.raises(SchemaDrift):
-        sink.apply("t", changes(("c", None, row(3))), Progress("p", 2, 3))
-    sink.apply("t", changes(("t", None, None), ("c", None, row(3))), Progress("p", 2, 3))
+    gone = replace(changes(("c", None, row(3)), ("u", None, row(2, "b"))), dropped=frozenset({"n"}))
+    sink.apply("t", gone, Progress("p", 2, 3))
+    assert sink.read("t").to_pylist()[1:] == [{**row(2, "b"), "n": 1}, {**row(3), "n": None}]
+    for other in (wider, table_of({"id": "long", "name": "binary"})):
+        image = dict.fromkeys((c.name for c in other.columns), None) | {"id": 4}
+        with pytest.raises(SchemaDrift):
+            sink.apply("t", changes(("c", None, image), table=other), Progress("p", 3, 4))
+    sink.apply("t", changes(("t", None, None), ("c", None, row(3))), Progress("p", 3, 4))
     assert sink.read("t").to_pylist() == [row(3)]
 
 

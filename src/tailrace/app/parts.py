@@ -84,7 +84,7 @@ def mirrors_of(config: Config, capture: Capture, refs: Sequence[TableRef]) -> tu
                     f"the table {ref.name} cannot be mirrored as `{target}`: that is no name of a directory",
                     remedy='give it a name without / \\ %: `as = "…"` in its [[table]]',
                 )
-            mirrors[ref, table.sink] = Mirror(ref, target, sinks[table.sink])
+            mirrors[ref, table.sink] = Mirror(ref, target, sinks[table.sink], table.schema_changes)
     places: dict[tuple[str, str], TableRef] = {}
     for (ref, sink), mirror in mirrors.items():
         other = places.setdefault((sink, mirror.target), ref)

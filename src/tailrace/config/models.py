@@ -186,6 +186,11 @@ class Table(Section):
     target: str = Field(
         default="", alias="as", description="The mirror's name in the sink. Default: the table's name."
     )
+    schema_changes: Literal["evolve", "snapshot", "stop"] = Field(
+        default="evolve",
+        description="When columns or key of the table change: `evolve` follows where the log tells all of it"
+        " and stops otherwise, `snapshot` reads the table anew instead of stopping, `stop` always stops.",
+    )
 
 
 class Feed(Section):

@@ -9,14 +9,21 @@ from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableRef
 from tailrace.sinks.contract import FeedSink, TableSink
 
+SchemaPolicy = Literal["evolve", "snapshot", "stop"]
+
 
 @dataclass(frozen=True)
 class Mirror:
-    """Keep `target` of a table sink equal to a source table."""
+    """Keep `target` of a table sink equal to a source table.
+
+    `schema_changes` says what happens when columns or key of the table change: the mirror follows where the
+    log tells all of it and stops otherwise, it takes a fresh snapshot instead of stopping, or always stops.
+    """
 
     table: TableRef
     target: str
     sink: TableSink
+    schema_changes: SchemaPolicy = "evolve"
 
 
 @dataclass(frozen=True)

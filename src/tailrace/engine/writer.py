@@ -11,6 +11,7 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -19,11 +20,14 @@ import pyarrow.compute as pc
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.engine.gate import Closed, Gate
 from tailrace.engine.quarantine import Quarantine
+from tailrace.engine.schemas import Schemas, whole
 from tailrace.engine.spec import Feed, Mirror, PipelineSpec
 from tailrace.model.change import ChangeBatch, Op
 from tailrace.model.errors import DataError, NeedsOperator, SchemaDrift, Transient
+from tailrace.model.evolve import drift
 from tailrace.model.net import net
 from tailrace.model.pack import unpack
+from tailrace.model.table import SchemaChange
 from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.observer import Observer
 from tailrace.sinks.contract import Progress, Report
@@ -46,6 +50,7 @@ class BatchWriter:
         self._gate = gate
         self._observer = observer
         self._quarantine = Quarantine(spec.dead_letters) if spec.on_error == "skip" else None
+        self._schemas = Schemas(spec.options.get("stateDir", ""), observer)
         self._pool = ThreadPoolExecutor(PARALLEL_TABLES, thread_name_prefix="tailrace-mirror")
         for feed in spec.feeds:
             feed.sink.watch(self._waiting)
@@ -84,13 +89,18 @@ class BatchWriter:
             return
         counts = _counts(batches)
         rows = sum(counts.values())
+        steps = self._schemas.steps(batches, progress)
         self._observer.event("batch.started", batch=number, rows=rows)
         for feed in self._spec.feeds:
             self._feed(feed, [batch for batch in batches if feed.wants(batch)], progress)
         # Until a table's snapshot has begun there is nothing to mirror: it will hold these changes.
         mirrors = [m for m in self._spec.mirrors if str(m.table) in begun_tables]
         work = [(m, [b for b in batches if b.table.ref == m.table]) for m in mirrors]
-        reports = list(self._pool.map(lambda item: self._mirror(item[0], item[1], progress), work))
+        reports = list(
+            self._pool.map(
+                lambda item: self._mirror(item[0], item[1], progress, steps.get(item[0].table, [])), work
+            )
+        )
         self.batches += 1
         self.rows += rows
         self._observer.event(
@@ -118,27 +128,52 @@ class BatchWriter:
 
         self._patiently(send)
 
-    def _mirror(self, mirror: Mirror, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
+    def _mirror(
+        self,
+        mirror: Mirror,
+        batches: Sequence[ChangeBatch],
+        progress: Progress,
+        steps: Sequence[SchemaChange],
+    ) -> Report:
         if not batches:
             return Report()
         try:
-            return self._apply(mirror, batches, progress)
-        except (DataError, SchemaDrift):
+            return self._apply(mirror, batches, progress, steps)
+        except (DataError, SchemaDrift) as error:
             # The batch comes again as it was, whatever was mended since; a fresh snapshot will replace it.
             if self._requested(mirror):
                 return Report(skipped=True)
-            raise
+            if not isinstance(error, SchemaDrift):
+                raise
+            if mirror.schema_changes == "snapshot":
+                self._plans().request(mirror.table)
+                self._observer.event("mirror.snapshot", table=str(mirror.table), message=error.message)
+                return Report(skipped=True)
+            raise SchemaDrift(error.message, remedy=_snapshot(mirror), place=error.place) from error
 
-    def _apply(self, mirror: Mirror, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
+    def _apply(
+        self,
+        mirror: Mirror,
+        batches: Sequence[ChangeBatch],
+        progress: Progress,
+        steps: Sequence[SchemaChange],
+    ) -> Report:
         if self._quarantine is not None:
             batches = [self._quarantine.sift(batch) for batch in batches]
         changes = net(batches)
+        if steps and not changes.reset:
+            first = steps[0]
+            if not first.followed:
+                raise drift(changes.table, first)
+            if mirror.schema_changes == "stop" and any(steps):
+                raise SchemaDrift(f"table {mirror.table} changed: {whole(steps)}", place=str(mirror.table))
+            changes = replace(changes, dropped=changes.dropped.union(first.dropped))
         if not changes.reset and not self._patiently(lambda: mirror.sink.exists(mirror.target)):
             if self._requested(mirror):
                 return Report(skipped=True)
             raise NeedsOperator(
                 f"the mirror {mirror.target} of {mirror.table} is gone; changes alone cannot bring it back",
-                remedy=f"tailrace snapshot --table {shlex.quote(mirror.table.name)}, then run again",
+                remedy=_snapshot(mirror),
             )
         report = self._patiently(lambda: mirror.sink.apply(mirror.target, changes, progress))
         self._observer.event(
@@ -155,8 +190,10 @@ class BatchWriter:
 
     def _requested(self, mirror: Mirror) -> bool:
         """Whether a fresh snapshot of the table was asked for: it will hold what this batch has."""
-        store = PlanStore(*open_filesystem(self._spec.options["stateDir"]))
-        return mirror.table in store.requests().values()
+        return mirror.table in self._plans().requests().values()
+
+    def _plans(self) -> PlanStore:
+        return PlanStore(*open_filesystem(self._spec.options["stateDir"]))
 
     def _waiting(self, message: str, seconds: float) -> None:
         self._observer.event("sink.retry", message=message, seconds=seconds)
@@ -175,6 +212,12 @@ class BatchWriter:
                 delay = BACKOFF.delay(attempt)
                 self._waiting(error.message, delay)
                 self._gate.wait_closed(delay)
+
+
+def _snapshot(mirror: Mirror) -> str:
+    ref = mirror.table
+    name = ref.name if ref.schema in ("main", "public") else str(ref)
+    return f"tailrace snapshot --table {shlex.quote(name)}, then run again"
 
 
 def received(table: pa.Table, pipeline: str) -> tuple[Progress | None, set[str], list[ChangeBatch]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.change import META, ChangeBatch, Op
-from tailrace.model.errors import ConfigError, SchemaDrift, UsageError
+from tailrace.model.errors import ConfigError, UsageError
+from tailrace.model.evolve import evolve
 from tailrace.model.keys import Keys, number_keys
 from tailrace.model.partial import complete
 from tailrace.model.render import field_of, in_order, optional
@@ -44,6 +46,9 @@ class NetChanges:
     keep the value they have in the row of that key. `*_meta` has the position, seq and ts of each row's last
     change; `reset_meta` those of the reset. `position` is the newest position, `rows_in` the number of
     changes that went in, repeated ones counted once.
+
+    `later` names columns that the table did not have when some of the rows were written: these lack them, and
+    in a row that is new they are NULL. `dropped` names those that the log shows to have gone on the way.
     """
 
     table: TableSchema
@@ -58,6 +63,8 @@ class NetChanges:
     exact: pa.Table | None = None
     deletes_exact: pa.Table | None = None
     absent: pa.ChunkedArray | None = None
+    later: frozenset[str] = frozenset()
+    dropped: frozenset[str] = frozenset()
 
     @property
     def empty(self) -> bool:
@@ -106,8 +113,9 @@ class Rows:
 def net(batches: Sequence[ChangeBatch]) -> NetChanges:
     """The net changes of one table's batches, which may come in any order and repeatedly.
 
-    Only what follows the last truncate or begin of a snapshot counts; up to there columns may differ. Keys
-    compare by value; a NULL in one is a DataError. A table without identity is a ConfigError.
+    Only what follows the last truncate or begin of a snapshot counts. Where the columns changed after that,
+    rows take the newest ones; SchemaDrift where older rows do not tell how they look now. Keys compare by
+    value; a NULL in one is a DataError. A table without identity is a ConfigError.
     """
     if not batches or len({batch.table.ref for batch in batches}) > 1:
         raise UsageError("net changes are made of the batches of one table")
@@ -124,12 +132,13 @@ def net(batches: Sequence[ChangeBatch]) -> NetChanges:
     reset = int(markers[np.argmax(order[markers])]) if len(markers) else None
     live = np.ones(rows.count, dtype=bool) if reset is None else order > order[reset]
     live[markers] = False
-    _same_columns(rows, live, table)
+    alike = evolve(rows.batches, [live[a:b] for a, b in pairwise(rows.starts)], order, table)
+    rows = rows if alike.batches is rows.batches else Rows(alike.batches)
 
     keys = number_keys(rows.split, table, _upserting(rows, live), _deleting(rows, live), rows.count)
     upserts, deletes = _winners(keys, order)
     names = [column.name for column in table.columns]
-    completed = complete(rows, table, keys, order, upserts)
+    completed = complete(rows, table, keys, order, upserts, later=alike.later)
     return NetChanges(
         table=table,
         reset=reset is not None,
@@ -143,6 +152,8 @@ def net(batches: Sequence[ChangeBatch]) -> NetChanges:
         exact=_exact(rows, upserts, "after", names) if completed is None else completed.exact,
         deletes_exact=_exact(rows, deletes, "before", list(table.identity)),
         absent=None if completed is None else completed.absent,
+        later=alike.later,
+        dropped=alike.dropped,
     )
 
 
@@ -154,19 +165,6 @@ def _identified(table: TableSchema) -> TableSchema:
             place=str(table.ref),
         )
     return table
-
-
-def _same_columns(rows: Rows, live: npt.NDArray[np.bool_], table: TableSchema) -> None:
-    for i, batch in enumerate(rows.batches):
-        other = batch.table
-        if (other.struct, other.identity) != (table.struct, table.identity) and bool(
-            live[rows.starts[i] : rows.starts[i + 1]].any()
-        ):
-            raise SchemaDrift(
-                f"table {table.ref} changed its columns or key and no snapshot of it begins in between",
-                remedy="make a new snapshot of the table",
-                place=str(table.ref),
-            )
 
 
 def _upserting(rows: Rows, live: npt.NDArray[np.bool_]) -> Ints:

@@ -60,8 +60,19 @@ class _History:
     original: Ints
 
 
-def complete(rows: Rows, table: TableSchema, keys: Keys, order: Ints, winners: Ints) -> Completed | None:
-    """Complete the winning after images; None where none of the images lacks a column."""
+def complete(
+    rows: Rows,
+    table: TableSchema,
+    keys: Keys,
+    order: Ints,
+    winners: Ints,
+    *,
+    later: frozenset[str] = frozenset(),
+) -> Completed | None:
+    """Complete the winning after images; None where none of the images lacks a column.
+
+    Columns that came `later` than a row are not lost with the row's old key: it had no value in them.
+    """
     after = _masks(rows, "after")
     lacking = [name for name, mask in after.items() if mask[keys.rows].any()]
     if not lacking:
@@ -80,7 +91,8 @@ def complete(rows: Rows, table: TableSchema, keys: Keys, order: Ints, winners: I
         told = has_before & ~before[name] if name in before else has_before
         places = _places(rows, history, after[name], told)
         sources[name] = source = places[history.original[winners]]
-        _refuse_lost(table, name, source)
+        if name not in later:
+            _refuse_lost(table, name, source)
     return _assemble(rows, table, winners, sources)
 
 

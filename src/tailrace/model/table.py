@@ -75,7 +75,8 @@ class Column:
     """One column. `native` is the type as the source declares it.
 
     `filled` says that rows which were there before the column may have got a value in it that no change
-    tells of (a default), or that nobody knows whether they did.
+    tells of (a default), or that nobody knows whether they did. `number` is the source's own number of the
+    column, which one of the same name that is added later does not have again; 0 where there is none.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Column:
     nullable: bool = True
     generated: bool = False
     filled: bool = False
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,8 @@ class TableSchema:
             "schema": self.ref.schema,
             "name": self.ref.name,
             "columns": [
-                [c.name, c.type.name, c.native, c.nullable, c.generated, c.filled] for c in self.columns
+                [c.name, c.type.name, c.native, c.nullable, c.generated, c.filled, c.number]
+                for c in self.columns
             ],
             "key": list(self.key),
             "row_id": self.row_id,
@@ -159,8 +162,8 @@ class TableSchema:
 class SchemaChange:
     """What became of a table's columns and key from one schema to the next.
 
-    A log does not tell a column that was renamed from one that was dropped beside one that was added, nor one
-    that was dropped and added again, unless others moved in front of it: that one is `moved`.
+    A log does not tell a column that was renamed from one that was dropped beside one that was added. One
+    that was dropped and added again (`moved`) shows by its number, or by others that moved in front of it.
     """
 
     added: tuple[str, ...] = ()
@@ -201,7 +204,10 @@ def schema_change(old: TableSchema, new: TableSchema) -> SchemaChange:
     order = {name: place for place, name in enumerate(before)}
     # A column that was added again stands behind those that it once preceded.
     moved = [
-        name for at, name in enumerate(shared) if any(order[other] > order[name] for other in shared[:at])
+        name
+        for at, name in enumerate(shared)
+        if any(order[other] > order[name] for other in shared[:at])
+        or (before[name].number and after[name].number and before[name].number != after[name].number)
     ]
     return SchemaChange(
         tuple(name for name in after if name not in before),

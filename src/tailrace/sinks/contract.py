@@ -87,9 +87,11 @@ class TableSink(ABC):
     def apply(self, target: str, net: NetChanges, progress: Progress) -> Report:
         """Apply net changes and record the progress, both or neither.
 
-        Rows that lack columns keep those of the row with their key; DataError where there is none. A reset
-        replaces everything, columns included. Added columns are added; removed or retyped ones without a
-        reset are SchemaDrift. A batch that is recorded, or older than what is recorded, is skipped.
+        Rows that lack columns keep those of the row with their key; DataError where there is none, unless the
+        columns came `later`: then they are NULL. A reset replaces everything, columns included. Without one
+        added columns are added, and dropped ones stay, with what they have; SchemaDrift where a column is
+        retyped, where it is added and older rows may have been `filled`, and where it is added again. A batch
+        that is recorded, or older than what is recorded, is skipped.
         """
 
     @abstractmethod

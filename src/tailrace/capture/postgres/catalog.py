@@ -190,7 +190,7 @@ def schema_of(
     return TableSchema(
         found.ref,
         tuple(
-            Column(a.name, _type(found, a, types), a.type_name, a.nullable, filled=a.filled)
+            Column(a.name, _type(found, a, types), a.type_name, a.nullable, filled=a.filled, number=a.number)
             for a in found.images
         ),
         found.key,

@@ -8,6 +8,7 @@ long as it is where the log is; where it has moved on, the schema history does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tailrace.capture.postgres import catalog
 from tailrace.capture.postgres.client import Connection
@@ -54,10 +55,12 @@ class _Columns:
         kind = self._type(told)
         known = self._now.get(told.name)
         if known is not None and (known.oid, known.typmod) == (told.type_oid, told.typmod):
-            return Column(told.name, kind, known.type_name, known.nullable, filled=known.filled)
+            return Column(
+                told.name, kind, known.type_name, known.nullable, filled=known.filled, number=known.number
+            )
         before = self._columns.get((told.name, told.type_oid, told.typmod))
         if before is not None:
-            return Column(told.name, kind, before.native, before.nullable, filled=before.filled)
+            return replace(before, type=kind)
         row = self._connection.execute(
             "SELECT format_type(%s::int8::oid, %s)", (told.type_oid, told.typmod)
         ).fetchone()

@@ -7,7 +7,7 @@ the library raises is translated here: its messages may quote values, so they ar
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -27,6 +27,10 @@ from tailrace.sinks.delta.config import DeltaConfig
 from tailrace.sinks.delta.encode import MergeSource
 
 _LOG = logging.getLogger("tailrace.sinks.delta")
+
+
+# On a column that the source has dropped.
+DROPPED = "tailrace.dropped"
 
 
 class Conflict(Exception):
@@ -83,21 +87,49 @@ class DeltaTarget:
             self._filled = bool(self._open.file_uris())
         return not self._filled
 
-    def adapt(self, table: TableSchema) -> None:
-        """Add the columns that the target lacks; SchemaDrift where others were removed or retyped."""
+    def lacking(self, table: TableSchema) -> list[str]:
+        """The table's columns that the target does not have."""
+        held = {field.name for field in self._open.schema().fields}
+        return [column.name for column in table.columns if column.name not in held]
+
+    def adapt(self, table: TableSchema, dropped: Iterable[str] = ()) -> None:
+        """Add the columns that the target lacks, and mark those that the table no longer has.
+
+        SchemaDrift where a column has another type, or is there again after it was dropped: the values of its
+        older rows are not those of the source.
+        """
         held = {field.name: field for field in self._open.schema().fields}
         wanted = {field.name: field for field in Schema.from_arrow(pa.schema(list(table.struct))).fields}
-        for name, field in held.items():
-            if name not in wanted or wanted[name].type != field.type:
-                what = "is no longer there" if name not in wanted else "has another type"
-                raise SchemaDrift(
-                    f"column {name} of table {table.ref} {what}, and its mirror still has it as it was",
-                    remedy=f"make a new snapshot of {table.ref}: it replaces the mirror, columns included",
-                    place=str(table.ref),
-                )
-        if added := [field for name, field in wanted.items() if name not in held]:
-            with self._translated():
+        lower = {name.lower(): name for name in held}
+        for name, field in wanted.items():
+            if name in held and field.type != held[name].type:
+                raise _drift(table, f"column {name} of table {table.ref} has another type")
+            same = held.get(lower.get(name.lower(), ""))
+            if same is not None and (DROPPED in same.metadata or same.name != name):
+                raise _drift(table, f"column {name} of table {table.ref} was dropped, and is there again")
+        added = [field for name, field in wanted.items() if name not in held]
+        gone = [
+            name
+            for name in dropped
+            if name in held and name not in wanted and DROPPED not in held[name].metadata
+        ]
+        with self._translated():
+            if added:
                 self._open.alter.add_columns(added)
+            for name in gone:
+                self._open.alter.set_column_metadata(name, {**held[name].metadata, DROPPED: "true"})
+
+    def padded(self, rows: pa.Table) -> pa.Table:
+        """The rows with every column of the target."""
+        names = [field.name for field in self._open.schema().fields]
+        schema = pa.schema(self._open.schema().to_arrow())
+        columns = [
+            rows.column(name)
+            if name in rows.schema.names
+            else pa.nulls(rows.num_rows, schema.field(name).type)
+            for name in names
+        ]
+        return pa.table(columns, names=names)
 
     def create(self, table: TableSchema) -> None:
         """Create it without rows unless it exists."""
@@ -228,6 +260,14 @@ class DeltaTarget:
                 remedy="its reason is in the debug log of tailrace.sinks.delta",
                 place=place,
             ) from None
+
+
+def _drift(table: TableSchema, message: str) -> SchemaDrift:
+    return SchemaDrift(
+        f"{message}, and its mirror has it as it was",
+        remedy=f"make a new snapshot of {table.ref}: it replaces the mirror, columns included",
+        place=str(table.ref),
+    )
 
 
 def _commit(transactions: Mapping[str, int]) -> CommitProperties:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from tailrace.model.errors import ConfigError, DataError, Transient, UsageError
+from tailrace.model.errors import ConfigError, DataError, SchemaDrift, Transient, UsageError
 from tailrace.model.net import NetChanges
 from tailrace.model.table import TableSchema
 from tailrace.sinks.contract import Progress, Report, TableSink
@@ -82,21 +82,26 @@ class DeltaSink(TableSink):
 
     def _write(self, delta: DeltaTarget, net: NetChanges, record: dict[str, int], *, exists: bool) -> Report:
         missing = lacking(net)
+        strict = {name: rows for name, rows in missing.items() if name not in net.later}
         if not exists or net.reset:
-            _refuse_partial(net.table, missing)
+            _refuse_partial(net.table, strict)
+            _refuse_filled(net.table, list(missing))
             upserts, _ = typed(net)
             if exists:
                 delta.write(upserts, "overwrite", record)
             else:
                 delta.start(upserts, record)
             return Report(written=net.upserts.num_rows)
-        delta.adapt(net.table)
-        if delta.empty():
-            _refuse_partial(net.table, missing)
-            delta.write(typed(net)[0], "append", record)
+        empty = delta.empty()
+        # Of an empty mirror only rows of this very batch may be older than a column.
+        _refuse_filled(net.table, [n for n in delta.lacking(net.table) if not empty or n in missing])
+        delta.adapt(net.table, net.dropped)
+        if empty:
+            _refuse_partial(net.table, strict)
+            delta.write(delta.padded(typed(net)[0]), "append", record)
             return Report(written=net.upserts.num_rows)
-        if missing:
-            _refuse_new_partial(delta, net, missing)
+        if strict:
+            _refuse_new_partial(delta, net, strict)
         counts = delta.merge(merge_source(net), record)
         return Report(written=net.upserts.num_rows, deleted=int(counts.get("num_target_rows_deleted", 0)))
 
@@ -149,6 +154,18 @@ def _refuse_partial(table: TableSchema, missing: dict[str, Any]) -> None:
     if missing:
         raise DataError(
             f"table {table.ref}: new rows lack the columns {', '.join(sorted(missing))}",
+            remedy=f"make a new snapshot of {table.ref}",
+            place=str(table.ref),
+        )
+
+
+def _refuse_filled(table: TableSchema, added: list[str]) -> None:
+    """Refuse columns that are new to older rows and may have a value in them all the same."""
+    filled = [name for name in added if table.column(name).filled]
+    if filled:
+        raise SchemaDrift(
+            f"table {table.ref} has new columns whose values in older rows are not in the log (a default?): "
+            f"{', '.join(filled)}",
             remedy=f"make a new snapshot of {table.ref}",
             place=str(table.ref),
         )

@@ -6,7 +6,7 @@ Rows are dicts and replays are refused by the same rule as at the Delta sink. No
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from tailrace.model.change import ChangeBatch
 from tailrace.model.errors import DataError, SchemaDrift, UsageError
 from tailrace.model.net import NetChanges
 from tailrace.model.render import lines
-from tailrace.model.table import TableSchema
+from tailrace.model.table import TableSchema, schema_change
 from tailrace.model.views import net_view
 from tailrace.sinks.contract import FeedSink, Progress, Report, TableSink
 
@@ -26,6 +26,7 @@ class _Target:
     rows: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
     end: int = -1
     chunks: dict[str, int] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
 
 
 class MemoryTableSink(TableSink):
@@ -48,17 +49,18 @@ class MemoryTableSink(TableSink):
         if held.end >= progress.end and done:
             return Report(skipped=True)
         rows = {} if net.reset else dict(held.rows)
+        table, dropped = net.table, set[str]()
         if not net.reset:
-            _compatible(held.table, net.table)
+            table, dropped = _adapted(held, net)
         written = deleted = 0
         for row in net_view(net).to_pylist():
             key = tuple(row[name] for name in net.table.identity)
             if row["_change_type"] == "delete":
                 deleted += rows.pop(key, None) is not None
             elif row["_change_type"] == "upsert":
-                rows[key] = _completed(net.table, row, rows.get(key))
+                rows[key] = _completed(table, net, row, rows.get(key))
                 written += 1
-        held.table, held.rows = net.table, rows
+        held.table, held.rows, held.dropped = table, rows, dropped
         held.end = progress.end if net.reset else max(held.end, progress.end)
         if plan is not None:
             held.chunks[plan] = index
@@ -74,27 +76,35 @@ class MemoryTableSink(TableSink):
         """Nothing to release: what was applied can still be read."""
 
 
-def _compatible(old: TableSchema, new: TableSchema) -> None:
-    kept = {column.name: column.type for column in new.columns}
-    for column in old.columns:
-        if kept.get(column.name) != column.type:
-            raise SchemaDrift(
-                f"column {column.name} of table {new.ref} was removed or has another type",
-                remedy="make a new snapshot of the table",
-                place=str(new.ref),
-            )
+def _adapted(held: _Target, net: NetChanges) -> tuple[TableSchema, set[str]]:
+    """The target's table with the columns that are new, and the names of those that are gone."""
+    old, new = held.table, net.table
+    change = schema_change(old, new)
+    filled = [name for name in change.added if new.column(name).filled and (held.rows or name in net.later)]
+    again = [column.name for column in new.columns if column.name in held.dropped]
+    if change.retyped or filled or again:
+        raise SchemaDrift(
+            f"columns of table {new.ref} have another type, or values in older rows that are not in the log: "
+            f"{', '.join((*change.retyped, *filled, *again))}",
+            remedy="make a new snapshot of the table",
+            place=str(new.ref),
+        )
+    columns = (*old.columns, *(new.column(name) for name in change.added))
+    return replace(new, columns=columns), held.dropped | (net.dropped & set(change.dropped))
 
 
-def _completed(table: TableSchema, row: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:
+def _completed(
+    table: TableSchema, net: NetChanges, row: dict[str, Any], old: dict[str, Any] | None
+) -> dict[str, Any]:
     absent = row["_absent"] or ()
-    if absent and old is None:
+    if old is None and (lost := [name for name in absent if name not in net.later]):
         raise DataError(
-            f"table {table.ref}: a new row lacks its columns {', '.join(absent)}",
+            f"table {table.ref}: a new row lacks its columns {', '.join(lost)}",
             remedy="make a new snapshot of the table",
             place=str(table.ref),
         )
-    source = {name: (old or {}).get(name) for name in absent}
-    return {column.name: source.get(column.name, row[column.name]) for column in table.columns}
+    kept = {name: value for name, value in (old or {}).items() if name in absent or name not in row}
+    return {c.name: kept.get(c.name, row.get(c.name)) for c in table.columns}
 
 
 class MemoryFeedSink(FeedSink):
