@@ -308,7 +308,7 @@ def test_a_pipeline_with_a_secret_leaves_it_nowhere(guarded: Database, tmp_path:
             with contextlib.suppress(psutil.NoSuchProcess):
                 assert_absent(" ".join(child.cmdline()), f"the command line of {child.name()}")
         shown = dict(pages(port))
-        assert b"tailrace" in shown["/environment"]
+        assert b"spark.eventLog.dir" in shown["/environment"]
         for path, page in shown.items():
             assert_absent(page, path)
         running = tailrace(tmp_path, "status", "--format", "json", extra=variables)
