@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -157,12 +157,14 @@ def test_a_server_that_dies_under_writers_and_comes_again_leaves_no_gap(
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_server_whose_disk_is_full_is_waited_for_until_space_is_freed(
-    rig: Make, own_server: Server, tmp_path: Path
+    rig: Make, own_server: Server
 ) -> None:
-    with mounted(tmp_path / "disk", "48m") as disk:
+    # Where the server's own user may go.
+    with mounted(own_server.directory / "disk", "48m") as disk:
         own_server.stop()
         # All of the log on the small disk, as an operator would lay it out.
-        subprocess.run(["chown", "postgres", str(disk)], check=True)
+        if own_server.installed.user is not None:
+            shutil.chown(disk, own_server.installed.user)
         log = own_server.data / "pg_wal"
         subprocess.run(["cp", "-a", str(log), str(disk / "pg_wal")], check=True)
         subprocess.run(["rm", "-r", str(log)], check=True)
@@ -174,6 +176,7 @@ def test_a_server_whose_disk_is_full_is_waited_for_until_space_is_freed(
         ballast = fill(disk)
         with pytest.raises(psycopg.OperationalError):
             r.insert(3_000_000, 1_000_000, note=":" + "z" * 100)
+        assert "No space left on device" in (own_server.directory / "server.log").read_text()
         r.stays(lambda: r.pipe.process.poll() is None, 3.0)
         ballast.unlink()
         if own_server.pid is None:

@@ -3,6 +3,7 @@ stops the pipeline with the remedy, and a fresh snapshot heals."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from tests.faults.databases import Postgres
 from tests.faults.marks import databases
 from tests.faults.rig import Rig
 from tests.support.postgres import Server
+from tests.support.waiting import wait_until
 
 Make = Callable[..., Rig]
 pytestmark = databases("postgres")
@@ -149,21 +151,41 @@ def restore(server: Server, place: Path, *, promoted: bool = False) -> None:
             admin.execute("SELECT pg_promote()")
 
 
+def checkpointed(rig: Rig) -> int:
+    """What the pipeline's state says the server has on record for good, after a checkpoint."""
+    postgres_of(rig).admin("SELECT pg_switch_wal()", "SELECT pg_logical_emit_message(false, 'x', 'y')")
+    postgres_of(rig).admin("CHECKPOINT")
+    text = (rig.state / "changelog" / "filler.json").read_text()
+    found = re.search(r'"acknowledged": ?([0-9]+)', text)
+    return int(found[1]) if found else 0
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("promoted", [False, True])
 @pytest.mark.parametrize("later", [0, 5000])
 def test_a_server_restored_from_a_backup_is_refused(
     rig: Make, own_server: Server, promoted: bool, later: int
 ) -> None:
-    r = rig(rows=50, server=own_server)
-    assert r.once()["error"] is None
+    r = rig(rows=50, server=own_server, capture={"watch_interval": 0.2})
+    r.start()
+    r.arrived(r.sentinel())
+    assert r.pipe.terminate()["error"] is None
     place = own_server.directory / "backup"
     backup(own_server, place)
+    held = r.cursor() or 0
+    r.start()
     r.insert(2_000_000, 500)
-    assert r.once()["error"] is None
+    r.arrived(r.sentinel())
+    # A day has checkpoints: what was confirmed before one is on the server's disk.
+    wait_until(lambda: checkpointed(r) > held, interval=0.3, what="a record of it")
+    assert r.pipe.terminate()["error"] is None
+    newest = r.cursor() or 0
     restore(own_server, place, promoted=promoted)
     if later:
         # The application has gone on meanwhile, further than the lost day.
         r.insert(2_500_000, later)
-    outcome = refused(r, "IdentityMismatch")
+        while r.ledger.mark <= newest:
+            postgres_of(r).admin("SELECT pg_switch_wal()")
+            r.insert(2_600_000 + r.ledger.mark, 10)
+    outcome = refused(r, "IdentityMismatch", "StateUnreadable")
     assert ("timeline" if promoted else "older") in outcome["message"]

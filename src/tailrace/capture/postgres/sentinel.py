@@ -53,6 +53,9 @@ class Sentinel:
         self._sent = self._watched = time.monotonic()
         self.failure: TailraceError | None = None
         self.slot: slots.Slot | None = None
+        # What the server has on record even if it crashes, and what it will have after its next checkpoint.
+        self.kept = 0
+        self._seen: tuple[int, int] | None = None
         self._thread = threading.Thread(target=self._run, name="tailrace-sentinel", daemon=True)
         self._thread.start()
 
@@ -157,4 +160,13 @@ class Sentinel:
             raise slots.missing(self._slot)
         self._halts.risks = slots.risks(slot, self._config)
         self.slot = slots.checked(slot, connection)
+        self._keep(connection, self.slot)
         self._settle(connection)
+
+    def _keep(self, connection: Connection, slot: slots.Slot) -> None:
+        """What is confirmed outlives a crash once a checkpoint has begun after it was seen."""
+        end, checkpoint = slots.written(connection)
+        if self._seen is not None and checkpoint > self._seen[1]:
+            self.kept, self._seen = max(self.kept, self._seen[0]), None
+        if self._seen is None and (slot.confirmed or 0) > self.kept:
+            self._seen = (slot.confirmed or 0, end)

@@ -252,6 +252,15 @@ def peek(connection: Connection, config: PostgresConfig, name: str, version: int
     return {xid for (xid,) in rows}
 
 
+def written(connection: Connection) -> tuple[int, int]:
+    """Where the log ends, written out or not, and where the last checkpoint began."""
+    row = connection.execute(
+        "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8, (redo_lsn - '0/0'::pg_lsn)::int8"
+        " FROM pg_control_checkpoint()"
+    ).fetchone()
+    return (int(row[0]), int(row[1])) if row else (0, 0)
+
+
 def _first(connection: Connection) -> str:
     """The oldest position that the server surely has: it needs the log since its last checkpoint itself."""
     (position,) = connection.execute("SELECT redo_lsn::text FROM pg_control_checkpoint()").fetchone() or ("",)

@@ -102,7 +102,8 @@ class Stream:
         if self._sentinel is not None:
             self._sentinel.acknowledge(version)
             if self._sentinel.slot is not None:
-                self._recorded = max(self._recorded, self._sentinel.slot.restart or 0)
+                restart = self._sentinel.slot.restart or 0
+                self._recorded = max(self._recorded, restart, self._sentinel.kept)
         return min(self._recorded, version)
 
     def run(self, wait: float) -> Iterator[Part | None]:
