@@ -18,6 +18,7 @@ from deltalake import write_deltalake
 from tailrace.config import keys, load_config
 from tailrace.model import errors
 from tests.docs.blocks import Block, anchors, broken_links, code_blocks, links, runnable
+from tests.support.sparks import defaults_in
 
 PAGES = sorted((Path(__file__).resolve().parents[2] / "docs").glob("*.md"))
 
@@ -86,7 +87,7 @@ def run(block: Block, root: Path, directory: Path) -> str:
     with subprocess.Popen(
         [sys.executable, "-u", str(script)],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(root / "src")},
+        env={**os.environ, **defaults_in(directory / "conf"), "PYTHONPATH": str(root / "src")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -96,7 +97,7 @@ def run(block: Block, root: Path, directory: Path) -> str:
         if first:
             process.send_signal(signal.SIGINT)
         try:
-            shown, errors = process.communicate(timeout=150)
+            shown, errors = process.communicate(timeout=170)
         finally:
             process.kill()
     assert process.returncode == 0, shown[-2000:] + errors[-4000:]

@@ -532,6 +532,7 @@ sink = DeltaSink(DeltaConfig(sys.argv[1], maintain_every=7, retention_hours=0))
 for i in range(1, 61):
     sink.apply("orders", *numbered(i))
     print(i, flush=True)
+sys.stdin.read()
 """
 
 
@@ -539,15 +540,20 @@ def test_a_process_killed_anywhere_leaves_a_table_that_a_replay_completes(tmp_pa
     kills = 0
     for after in (1, 9, 20):
         child = subprocess.Popen(
-            [sys.executable, "-c", ENDLESS, str(tmp_path)], cwd=root, stdout=subprocess.PIPE
+            [sys.executable, "-c", ENDLESS, str(tmp_path)],
+            cwd=root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
+        assert child.stdin is not None
         assert child.stdout is not None
         for _ in range(after):
             child.stdout.readline()
         threading.Event().wait(random.uniform(0, 0.03))
         child.kill()
+        child.stdin.close()
         child.stdout.close()
-        kills += child.wait(30) == -signal.SIGKILL
+        kills += child.wait(60) == -signal.SIGKILL
     assert kills == 3
     sink, oracle = DeltaSink(DeltaConfig(str(tmp_path))), MemoryTableSink()
     for i in range(1, 61):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.shop import Shop
+from tests.support.sparks import defaults_in
 
 pytestmark = pytest.mark.spark
 
@@ -41,6 +42,7 @@ spark.stop()
 """
 
 
+@pytest.mark.timeout(300)
 def test_a_connect_server_finds_the_source_and_streams(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.insert(0, 25)
@@ -49,10 +51,10 @@ def test_a_connect_server_finds_the_source_and_streams(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(script), shop.url, str(tmp_path)],
         cwd=tmp_path,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, **defaults_in(tmp_path / "conf"), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

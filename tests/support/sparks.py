@@ -12,6 +12,17 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# A JVM that lives for seconds has no use for its second compiler, nor for several threads of collection.
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
+
+def defaults_in(directory: Path) -> dict[str, str]:
+    """The environment for a program that starts Spark by itself, so that its JVM is a quick one too."""
+    directory.mkdir(exist_ok=True)
+    lines = [f"{name} {value}\n" for name, value in {**QUICK, "spark.ui.enabled": "false"}.items()]
+    (directory / "spark-defaults.conf").write_text("".join(lines))
+    return {"SPARK_CONF_DIR": str(directory)}
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
@@ -20,7 +31,7 @@ def spark() -> Iterator[SparkSession]:
     from tailrace.spark.session import open_session
 
     with tempfile.TemporaryDirectory() as directory:
-        session = open_session("tests", log=Path(directory) / "spark.log")
+        session = open_session("tests", settings=QUICK, log=Path(directory) / "spark.log")
         tailrace.register(session)
         yield session
         session.stop()
