@@ -444,3 +444,21 @@ def test_every_file_is_for_its_user_alone(tmp_path: Path) -> None:
         files = [path for path in (tmp_path / "log").rglob("*") if path.is_file()]
         assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
         assert (tmp_path / "log").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_changelog_of_a_name_that_the_source_no_longer_has_is_emptied(uri: str) -> None:
+    with begun(uri) as log:
+        log.append(part(1))
+        log.flush()
+    with pytest.raises(IdentityMismatch):
+        Changelog.open(uri, owner_name="test", source="later")
+    with pytest.raises(IdentityMismatch):
+        Changelog.open(uri, owner_name="test", source="later", formerly="another")
+    with Changelog.open(uri, owner_name="test", source="later", formerly=SOURCE) as log:
+        assert not log.begun
+        log.begin(Position("later", 1))
+        assert log.end == 1
+    with Changelog.open(uri, owner_name="test", source="later", formerly=SOURCE) as log:
+        assert log.begun
+    with pytest.raises(IdentityMismatch):
+        opened(uri)

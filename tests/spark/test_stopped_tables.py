@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.engine.status import _timed
+from tailrace.model.errors import ConfigError
 from tailrace.spark.offsets import Offset
 from tailrace.spark.source import open_capture
 from tests.spark.querying import Query
@@ -68,6 +69,21 @@ def test_a_table_taken_out_stops_alone_and_is_read_again_after_the_remedy(
     assert query.stopped() == []
     assert cursor(query.offset) != before
     query.driver.close()
+
+
+def test_a_dropped_table_is_stopped_and_told_after_a_restart_too(shop: Database, tmp_path: Path) -> None:
+    query = Query(shop, tmp_path)
+    query.until("items", "r", "1")
+    query.until("others", "r", "1")
+    shop.sql("DROP TABLE items")
+    query.until_stopped("public.items")
+    query = query.restart(shop, tmp_path)
+    shop.sql("INSERT INTO others VALUES (2)")
+    query.until("others", "c", "2")
+    query.until_stopped("public.items")
+    query.driver.close()
+    with pytest.raises(ConfigError, match="nothing"):
+        query.restart(shop, tmp_path, tables="nothing,others")
 
 
 @pytest.mark.parametrize("starting", ["earliest", "latest"])

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tailrace.config import Config
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_UNSET = ("not_set_up", "not_permitted")
+_UNSET = ("not_set_up", "not_permitted", "no_table")
 _MASTER = re.compile(r"local|local\[(\d+|\*)(,\s*\d+)?\]|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
 
 

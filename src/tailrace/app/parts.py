@@ -32,7 +32,7 @@ def spark_log_of(config: Config) -> Path:
 
 
 def captured_tables(config: Config, capture: Capture) -> list[TableRef]:
-    refs = capture.resolve(config.captured)
+    refs = _resolved(config, capture, config.captured)
     if not refs:
         raise ConfigError(
             f"{mask_url(config.source.url)} has no tables that could be captured",
@@ -40,6 +40,15 @@ def captured_tables(config: Config, capture: Capture) -> list[TableRef]:
         )
     check_types(capture, config.source.types)
     return refs
+
+
+def _resolved(config: Config, capture: Capture, names: Sequence[str]) -> list[TableRef]:
+    """The tables that these names mean, or meant for a former run that goes on without them."""
+    from tailrace.engine.progress import logged
+    from tailrace.spark.named import resolved
+
+    offset = logged(checkpoint_of(config))
+    return resolved(capture, names, () if offset is None else offset.snapshots)
 
 
 def check_types(capture: Capture, types: Mapping[str, str]) -> None:
@@ -70,13 +79,15 @@ def mirrors_of(config: Config, capture: Capture, refs: Sequence[TableRef]) -> tu
 
     sinks = {table.sink: table_sink_for(table.sink, config.sinks[table.sink]) for table in config.tables}
     mirrors: dict[tuple[TableRef, str], Mirror] = {}
+    # What stands still because it was dropped has no key to ask for, and had one.
+    gone = set(refs).difference(capture.tables()) if capture.capabilities.partial else set()
     # A table that is named has its own entry; `*` means the others.
     for table in sorted(config.tables, key=lambda table: table.name == "*"):
-        named = list(refs) if table.name == "*" else capture.resolve([table.name])
+        named = list(refs) if table.name == "*" else _resolved(config, capture, [table.name])
         for ref in named:
             if table.name == "*" and (ref, table.sink) in mirrors:
                 continue
-            if not capture.describe(ref).key:
+            if ref not in gone and not capture.describe(ref).key:
                 raise _keyless(ref)
             target = table.target or ref.name
             if target in (".", "..") or set(target) & NO_DIRECTORY:
@@ -109,6 +120,6 @@ def feeds_of(config: Config, capture: Capture, refs: Sequence[TableRef]) -> tupl
 
     feeds = []
     for feed in config.feeds:
-        tables = frozenset(refs if "*" in feed.tables else capture.resolve(feed.tables))
+        tables = frozenset(refs if "*" in feed.tables else _resolved(config, capture, feed.tables))
         feeds.append(Feed(tables, feed_sink_for(feed.sink, config.sinks[feed.sink]), feed.snapshot))
     return tuple(feeds)

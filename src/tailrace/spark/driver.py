@@ -33,6 +33,7 @@ from tailrace.model.position import Position
 from tailrace.model.table import TableRef
 from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.filler import Filler
+from tailrace.spark.named import resolved
 from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.partitions import Slice, share
@@ -72,8 +73,8 @@ class StreamDriver:
         self._state_dir = options.state_dir
         self._consumer = options.consumer or consumer_name(options.state_dir)
         self._capture = open_capture(options)
-        self._refs = self._capture.resolve(options.tables)
         self._fs, self._root = open_filesystem(options.state_dir)
+        self._refs = resolved(self._capture, options.tables, self._filled() or ())
         self._snapshots = Snapshots(
             self._capture, PlanStore(self._fs, self._root), self._refs, options.chunk_rows
         )
@@ -321,17 +322,21 @@ class StreamDriver:
 
     def _refill(self, changelog: Changelog, start: Offset) -> None:
         """Take the log anew from `start` on where a run with fewer tables has filled the changelog since."""
-        path = f"{self._root}/filled.json"
         wanted = sorted(str(ref) for ref in self._refs)
-        saved = read_state(self._fs, path, "filled-tables")
-        filled = wanted if saved is None else saved["tables"]
+        saved = self._filled()
+        filled = wanted if saved is None else saved
         # A table without a cursor is new and gets its snapshot.
         followed = set(wanted) & set(start.snapshots)
         behind = changelog.begun and changelog.acknowledged <= start.position.version
         if behind and not followed <= set(filled):
             changelog.truncate_after(start.position)
         if saved is None or filled != wanted:
-            write_state(self._fs, path, "filled-tables", {"tables": wanted})
+            write_state(self._fs, f"{self._root}/filled.json", "filled-tables", {"tables": wanted})
+
+    def _filled(self) -> list[str] | None:
+        """The tables that the changelog was filled with; None before the first run."""
+        saved = read_state(self._fs, f"{self._root}/filled.json", "filled-tables")
+        return None if saved is None else list(saved["tables"])
 
     def _accepted(self, start: Offset) -> dict[TableRef, str]:
         """Tables whose capture may have begun after the position: a snapshot covers what is missing."""
