@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -155,6 +156,41 @@ def test_the_schemas_are_those_spark_makes_of_them() -> None:
     for schema in (table_view_schema(table), net_view_schema(table), envelope_schema()):
         spark = types.from_arrow_schema(schema, prefer_timestamp_ntz=True)
         assert types.to_arrow_schema(spark, timezone="UTC") == schema
+
+
+@pytest.mark.parametrize(
+    ("value", "was", "now", "expected"),
+    [
+        (5, pa.int32(), pa.int64(), 5),
+        (5, pa.int64(), pa.int32(), 5),
+        (2**40, pa.int64(), pa.int32(), None),
+        (5, pa.int32(), pa.decimal128(10, 2), Decimal("5.00")),
+        (Decimal("1.25"), pa.decimal128(10, 2), pa.decimal128(10, 1), None),
+        (Decimal("1.25"), pa.decimal128(10, 2), pa.float64(), 1.25),
+        (Decimal("12345678901234567890.12"), pa.decimal128(22, 2), pa.float64(), None),
+        (0.1, pa.float64(), pa.float32(), None),
+        (dt.datetime(2020, 1, 1, 12), pa.timestamp("us"), pa.date32(), None),
+        (dt.date(2020, 1, 1), pa.date32(), pa.timestamp("us"), dt.datetime(2020, 1, 1)),
+        (dt.datetime(2020, 1, 1), pa.timestamp("us"), pa.timestamp("us", tz="UTC"), None),
+        (dt.date(2020, 1, 1), pa.date32(), pa.int32(), None),
+        (5, pa.int32(), pa.timestamp("us"), None),
+        (1, pa.int32(), pa.bool_(), None),
+        (1, pa.int32(), pa.string(), "1"),
+        ("1", pa.string(), pa.int32(), 1),
+        ("x", pa.string(), pa.int32(), None),
+        (b"\xff", pa.binary(), pa.string(), None),
+        (None, pa.binary(), pa.int32(), None),
+    ],
+)
+def test_a_value_of_another_type_means_the_same_or_is_an_error(
+    value: object, was: pa.DataType, now: pa.DataType, expected: object
+) -> None:
+    view = pa.RecordBatch.from_arrays([pa.array([value], was)], names=["x"])
+    if value is not None and expected is None:
+        with pytest.raises(DataError, match="column x"):
+            conform(view, pa.schema([("x", now)]))
+    else:
+        assert conform(view, pa.schema([("x", now)])).to_pylist() == [{"x": expected}]
 
 
 def test_a_view_conforms_to_the_columns_a_query_was_started_with() -> None:

@@ -138,13 +138,37 @@ def _joined(known: pa.ListArray, missing: list[str]) -> pa.ListArray:
 
 
 def _cast(values: pa.Array, field: pa.Field) -> pa.Array:
+    """The values as another type, if each of them then means the same and can be had back."""
+    if values.type == field.type:
+        return values
+    if values.null_count == len(values):
+        return pa.nulls(len(values), field.type)
+    kinds = _kind(values.type), _kind(field.type)
     try:
-        return values.cast(field.type)
-    except pa.ArrowInvalid:
-        raise DataError(
-            f"column {field.name} had another type when it changed, and its values do not fit {field.type}",
-            remedy="read the table as envelopes, or start anew with a snapshot",
-        ) from None
+        if kinds[0] == kinds[1] or "text" in kinds or kinds == ("date", "timestamp"):
+            wide = values
+            if pa.types.is_integer(values.type) and pa.types.is_decimal(field.type):
+                # Arrow wants room for every value of the type, not for those that are there.
+                wide = values.cast(pa.decimal128(38, field.type.scale))
+            cast = wide.cast(field.type)
+            if kinds[0] == "list" or cast.cast(values.type).equals(values):
+                return cast
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        pass
+    raise DataError(
+        f"column {field.name} had another type when it changed, and its values do not fit {field.type}",
+        remedy="read the table as envelopes, or start anew with a snapshot",
+    )
+
+
+def _kind(kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    if pa.types.is_timestamp(kind):
+        return f"timestamp {kind.tz}" if kind.tz else "timestamp"
+    if pa.types.is_list(kind):
+        return "list"
+    return "text" if pa.types.is_string(kind) else "date" if pa.types.is_date(kind) else str(kind)
 
 
 def table_view(batch: ChangeBatch) -> pa.RecordBatch:
