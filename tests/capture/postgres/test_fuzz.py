@@ -1,6 +1,7 @@
 """Whatever bytes come, the decoders read them or refuse them with the product's own error, in little memory.
 
-FUZZ_SECONDS sets the budget (60 for all of this file, 600 in the long tests), FUZZ_SEED the first seed.
+FUZZ_SECONDS sets the budget (60 for all of this file, 600 in the long tests), FUZZ_SEED the first seed,
+FUZZ_REPLAY names a history that a failure kept.
 """
 
 from __future__ import annotations
@@ -80,16 +81,13 @@ def test_a_damaged_stream_is_refused_or_read(stream: list[bytes], tmp_path: Path
 
 
 def test_damaged_messages_are_refused_or_read(tmp_path: Path) -> None:
+    if kept := os.environ.get("FUZZ_REPLAY"):
+        fuzzing.replay(kept)
     # Many times quicker than what a server sends, for there is little of it.
     messages = [wire.data(message) for message in every_message()]
     passed, refused = fuzzing.fuzz(messages, fuzzing.seconds(0.15), tmp_path)
     assert refused > 20
     assert passed > 0
-
-
-@pytest.mark.skipif("FUZZ_REPLAY" not in os.environ, reason="unavailable: a history in FUZZ_REPLAY")
-def test_a_kept_history_is_refused_or_read() -> None:
-    fuzzing.replay(os.environ["FUZZ_REPLAY"])
 
 
 def _value(source: random.Random) -> bytes:
