@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +14,10 @@ from tailrace.app.backends import capture_for
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.engine.pipeline import Pipeline
 from tailrace.engine.spec import Feed, Mirror, PipelineSpec, SchemaPolicy
+from tailrace.model.net import NetChanges
 from tailrace.model.table import TableRef
 from tailrace.runtime.observer import Recorder
+from tailrace.sinks.contract import Progress, Report
 from tailrace.sinks.delta import DeltaConfig, DeltaSink
 from tailrace.sinks.memory import MemoryFeedSink
 from tailrace.spark.offsets import Offset
@@ -21,6 +27,7 @@ from tests.faults.microbatch import StandIn
 from tests.support.postgres import Database
 
 ITEMS = TableRef("public", "items")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Shop:
@@ -30,14 +37,12 @@ class Shop:
         self, database: Database, directory: Path, *ddl: str, policy: SchemaPolicy = "evolve"
     ) -> None:
         self.database, self.directory, self.policy = database, directory, policy
+        self.url = database.superuser_url()
         database.sql(*ddl)
         self.observer = Recorder()
         self.feed = MemoryFeedSink()
+        self.deadly = ""
         self.run()
-
-    @property
-    def url(self) -> str:
-        return self.database.superuser_url()
 
     def sql(self, *statements: str) -> None:
         self.database.sql(*statements)
@@ -64,7 +69,8 @@ class Shop:
         )
 
     def sink(self) -> DeltaSink:
-        return DeltaSink(DeltaConfig(str(self.directory / "lake")))
+        config = DeltaConfig(str(self.directory / "lake"))
+        return Deadly(config, self.deadly) if self.deadly else DeltaSink(config)
 
     def run(self) -> None:
         """Take everything that there is now, then end; raises what stopped it."""
@@ -75,6 +81,13 @@ class Shop:
             pipeline.run(once=True)
         finally:
             spark.stop()
+
+    def killed(self, when: str) -> None:
+        """A run in a process of its own that is killed `before` or `after` a batch is in the mirror."""
+        settings = json.dumps({"url": self.url, "directory": str(self.directory), "when": when})
+        command = [sys.executable, "-m", "tests.engine.postgres", settings]
+        ended = subprocess.run(command, cwd=ROOT, check=False, timeout=120, capture_output=True)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
 
     def _release(self, offset: Offset) -> None:
         capture = capture_for(self.url)
@@ -101,3 +114,30 @@ class Shop:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         return [fields for told, fields in self.observer.events if told == name]
+
+
+class Deadly(DeltaSink):
+    """Kills its process, as power loss would, before or after a batch is in the mirror."""
+
+    def __init__(self, config: DeltaConfig, when: str) -> None:
+        super().__init__(config)
+        self._when = when
+
+    def apply(self, target: str, net: NetChanges, progress: Progress) -> Report:
+        if self._when == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        report = super().apply(target, net, progress)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return report
+
+
+def main(settings: dict[str, str]) -> None:
+    """One run that kills itself."""
+    shop = Shop.__new__(Shop)
+    shop.url, shop.directory, shop.policy = settings["url"], Path(settings["directory"]), "evolve"
+    shop.observer, shop.feed, shop.deadly = Recorder(), MemoryFeedSink(), settings["when"]
+    shop.run()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tailrace.changelog.filesystem import open_filesystem
 from tailrace.model.errors import SchemaDrift
+from tailrace.runtime.history import FILE, read_history
 from tests.engine.postgres import Shop
 from tests.support.postgres import Database, database, postgres
 
@@ -170,3 +173,53 @@ def test_any_change_stops_where_that_is_the_policy(database: Database, tmp_path:
     shop.run()
     shop.run()
     assert shop.mirror() == shop.table()
+
+
+@pytest.mark.parametrize("captured", ["kept", "lost"])
+@pytest.mark.parametrize("when", ["before", pytest.param("after", marks=LONG)])
+def test_rows_before_and_after_a_change_survive_a_kill_though_the_catalog_moves_on(
+    database: Database, tmp_path: Path, when: str, captured: str
+) -> None:
+    shop = Shop(
+        database,
+        tmp_path,
+        "CREATE DOMAIN price AS numeric(8,2)",
+        "CREATE TABLE items (id int PRIMARY KEY, name text, cost price)",
+        "INSERT INTO items VALUES (1, 'old', 1.5), (2, 'old', 2.5)",
+    )
+    shop.transaction(
+        "UPDATE items SET cost = 10.25 WHERE id = 1",
+        "ALTER TABLE items ADD COLUMN more text",
+        "INSERT INTO items VALUES (3, 'new', 3.5, 'more')",
+    )
+    expected = shop.table()
+    shop.killed(when)
+    if captured == "lost":
+        # Everything is read from the slot once more.
+        for segment in (tmp_path / "state" / "changelog").glob("*.seg"):
+            segment.unlink()
+    shop.sql("ALTER TABLE items DROP COLUMN cost", "DROP DOMAIN price")
+    shop.run()
+    assert shop.mirror() == expected
+    assert shop.fed() == [
+        {"id": 1, "name": "old", "cost": 10.25},
+        {"id": 3, "name": "new", "cost": 3.5, "more": "more"},
+    ]
+    shop.sql("UPDATE items SET name = 'end'")
+    shop.run()
+    assert shop.mirror() == [{**row, "name": "end"} for row in expected]
+    events = [(event["added"], event["dropped"]) for event in shop.events("schema.changed")]
+    assert events == [(["more"], []), ([], ["cost"])]
+
+
+def test_the_history_of_schemas_stays_small(shop: Shop, tmp_path: Path) -> None:
+    for number in range(3):
+        shop.sql(f"ALTER TABLE items ADD COLUMN c{number} int", f"UPDATE items SET c{number} = 1")
+        shop.run()
+    shop.sql("UPDATE items SET n = 0")
+    shop.run()
+    fs, root = open_filesystem(str(tmp_path / "state" / "changelog"))
+    source = json.loads((tmp_path / "state" / "changelog" / FILE).read_text())["body"]["source"]
+    (entries,) = read_history(fs, f"{root}/{FILE}", source).values()
+    assert len(entries) <= 2
+    assert [column.name for column in entries[-1].schema.columns][-1] == "c2"

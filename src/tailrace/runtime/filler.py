@@ -400,7 +400,7 @@ class Filler:
             self._tell_lag(now)
             self._save()
             if self._feed is not None:
-                self._feed.settle(self._recorded)
+                self._feed.settle(self._changelog.acknowledged)
             self._changelog.prune()
 
     def _finish(self) -> None:
