@@ -78,6 +78,8 @@ def save(name: str, outcome: Outcome) -> None:
 
 
 if __name__ == "__main__":
+    # A benchmark that is told to end stops its servers, as at Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # What was started is stopped also when this process is told to end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main([name for name in sys.argv[1:] if name]))

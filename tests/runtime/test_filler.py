@@ -420,7 +420,7 @@ def test_transactions_that_come_together_and_are_repeated_in_other_groups_are_ta
 
     (items,) = source.schemas
     feed = Feed(Grouping(source), [items], consumer="test", start=source.at(0), wait=0.1)
-    taken = []
+    taken: list[int] = []
     while len(taken) < 6:
         with contextlib.suppress(Transient):
             part = feed.take()
