@@ -71,6 +71,7 @@ def test_a_table_taken_out_stops_alone_and_is_read_again_after_the_remedy(
     query.driver.close()
 
 
+@pytest.mark.long
 def test_a_dropped_table_is_stopped_and_told_after_a_restart_too(shop: Database, tmp_path: Path) -> None:
     query = Query(shop, tmp_path)
     query.until("items", "r", "1")
@@ -86,6 +87,23 @@ def test_a_dropped_table_is_stopped_and_told_after_a_restart_too(shop: Database,
         query.restart(shop, tmp_path, tables="nothing,others")
 
 
+def test_a_table_dropped_during_its_snapshot_stops_no_other(shop: Database, tmp_path: Path) -> None:
+    query = Query(shop, tmp_path)
+    end = query.driver.latest(query.offset, max_rows=None, max_bytes=None)
+    assert set(end.snapshots) == {"public.items", "public.others"}
+    shop.sql("DROP TABLE items")
+    # The batch is logged already, and comes again after a restart.
+    query = query.restart(shop, tmp_path)
+    parts = query.driver.partitions(query.offset, end, single=False)
+    assert {read.chunk.table.name for part in parts for read in part.chunks} == {"others"}
+    query.offset = end
+    shop.sql("INSERT INTO others VALUES (2)")
+    query.until("others", "c", "2")
+    assert query.stopped() == ["public.items"]
+    query.driver.close()
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("starting", ["earliest", "latest"])
 def test_where_loss_is_allowed_a_table_is_read_again_as_soon_as_it_can_be(
     shop: Database, tmp_path: Path, starting: str
@@ -104,6 +122,7 @@ def test_where_loss_is_allowed_a_table_is_read_again_as_soon_as_it_can_be(
     query.driver.close()
 
 
+@pytest.mark.long
 def test_a_snapshot_that_is_asked_for_lets_a_published_table_go_on(shop: Database, tmp_path: Path) -> None:
     query = Query(shop, tmp_path, startingOffsets="latest")
     shop.sql("INSERT INTO items VALUES (2)")
@@ -119,6 +138,7 @@ def test_a_snapshot_that_is_asked_for_lets_a_published_table_go_on(shop: Databas
     query.driver.close()
 
 
+@pytest.mark.long
 def test_lag_has_bytes_and_seconds_here_and_for_another_process(shop: Database, tmp_path: Path) -> None:
     query = Query(shop, tmp_path, startingOffsets="latest")
     shop.sql("INSERT INTO items VALUES (2)")

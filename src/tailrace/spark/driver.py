@@ -36,7 +36,7 @@ from tailrace.runtime.filler import Filler
 from tailrace.spark.named import resolved
 from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.options import SourceOptions
-from tailrace.spark.partitions import Slice, share
+from tailrace.spark.partitions import ChunkRead, Slice, share
 from tailrace.spark.plans import PlanStore
 from tailrace.spark.snapshots import Snapshots
 
@@ -158,7 +158,7 @@ class StreamDriver:
         if changelog.end < end.position.version:
             filler.catch_up(end.position)
         windows = changelog.plan(start.position.version, end.position.version)
-        chunks = self._snapshots.reads(start, end)
+        chunks = self._readable(self._snapshots.reads(start, end))
         if chunks:
             # The barrier. Only this process knows what was delivered; visibility never shrinks, so what holds
             # here holds for the executors that read later.
@@ -170,6 +170,18 @@ class StreamDriver:
         parts = self._options.partitions or DEFAULT_PARTITIONS
         slices = [Slice(run, (), tables, progress) for run in share(windows, parts)]
         return slices + [Slice((), (chunk,), tables, progress) for chunk in chunks]
+
+    def _readable(self, chunks: list[ChunkRead]) -> list[ChunkRead]:
+        """Without chunks of tables that were dropped since: those stand still until they are read again."""
+        gone = self._gone() if chunks else set()
+        for ref in gone.intersection(read.chunk.table for read in chunks):
+            logger.warning("table %s was dropped during its snapshot, the rest of which is left out", ref)
+        return [read for read in chunks if read.chunk.table not in gone]
+
+    def _gone(self) -> set[TableRef]:
+        """Tables that a former run read and that were dropped since, where that stops them alone."""
+        partial = self._capture.capabilities.partial
+        return set(self._refs).difference(self._capture.tables()) if partial else set()
 
     def acknowledge(self, offset: Offset) -> None:
         """Spark has committed everything up to this offset."""
@@ -257,15 +269,17 @@ class StreamDriver:
         if self._filler is not None:
             self._filler.raise_if_failed()
             return self._filler
-        self._patiently(lambda: self._prepare([r for r in self._refs if str(r) not in start.snapshots]))
+        gone = self._gone()
+        fresh = [ref for ref in self._refs if str(ref) not in start.snapshots and ref not in gone]
+        self._patiently(lambda: self._prepare(fresh))
         former, start = start.position.source, self._moved(start)
         self._patiently(lambda: self._capture.register(self._consumer))
         self._generations = {ref: found[0] for ref, found in self._capture.generations().items()}
         self._snapshots.look_for_requests()
         accepted = self._accepted(start)
         self._held = {str(ref) for ref in self._refs if ref not in accepted}
-        if new := [table for table in self._held if table not in start.snapshots]:
-            raise SetupMissing(f"not set up for capture: {', '.join(sorted(new))}", remedy="tailrace setup")
+        if new := [str(ref) for ref in fresh if str(ref) in self._held]:
+            raise SetupMissing(f"not set up for capture: {', '.join(new)}", remedy="tailrace setup")
         changelog = self._open_changelog(start.position.source, formerly=former)
         self._refill(changelog, start)
         # The GIL: a decoding thread must not make Spark's calls wait for their turn.
