@@ -21,11 +21,13 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.cli.command import COMMAND, MIRRORS, environment, make_shop, processes_naming, tailrace
+from tests.support.sparks import QUICK
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
-CONFIG = MIRRORS + '\n[[feed]]\ntables = ["orders"]\nsink = "out"\n\n[sinks.out]\ntype = "stdout"\n'
+SPARK = "\n[spark]\n" + "".join(f'"{name}" = "{value}"\n' for name, value in QUICK.items())
+CONFIG = MIRRORS + SPARK + '\n[[feed]]\ntables = ["orders"]\nsink = "out"\n\n[sinks.out]\ntype = "stdout"\n'
 
 
 def source(directory: Path, table: str) -> list[tuple[Any, ...]]:
@@ -125,7 +127,7 @@ class Terminal:
         os.close(self._descriptor)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(800)
 def test_a_pipeline_is_run_once_then_live_on_a_terminal_then_stopped_and_repeats_nothing(
     tmp_path: Path,
 ) -> None:
@@ -151,13 +153,14 @@ def test_a_pipeline_is_run_once_then_live_on_a_terminal_then_stopped_and_repeats
     with writing(tmp_path):
         terminal = Terminal(tmp_path, "run")
         try:
-            wait_until(lambda: "Starting Spark" in terminal.text, timeout=10)
-            wait_until(lambda: "rows written" in terminal.text, timeout=90, what="the live view")
+            wait_until(lambda: "Starting Spark" in terminal.text)
+            wait_until(lambda: "rows written" in terminal.text, timeout=240, what="the live view")
             running = status(tmp_path)
             assert f"run by process {terminal.pid}" in str(running["running"])
             assert "the running pipeline" in tailrace(tmp_path, "snapshot", "-t", "customers").stdout
+            # Every look is a process, and takes from the pipeline what it waits for.
             wait_until(
-                lambda: not tailrace(tmp_path, "snapshot", "--list").stdout.count("customers"), timeout=30
+                lambda: not tailrace(tmp_path, "snapshot", "--list").stdout.count("customers"), interval=1.0
             )
             second = tailrace(tmp_path, "run")
             assert second.returncode == 3
@@ -173,25 +176,27 @@ def test_a_pipeline_is_run_once_then_live_on_a_terminal_then_stopped_and_repeats
     assert any(change["op"] == "d" for change in told)
 
     # Again: only what came after the stop; SIGTERM ends it with 0.
-    process = subprocess.Popen(
-        [*COMMAND, "run", "--log-level", "debug"],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    # Into files: a pipe that nobody reads is full some day, and then the command stands still.
+    with (tmp_path / "again.out").open("w") as out, (tmp_path / "again.err").open("w") as err:
+        process = subprocess.Popen(
+            [*COMMAND, "run", "--log-level", "debug"], cwd=tmp_path, env=environment(), stdout=out, stderr=err
+        )
     try:
-        wait_until(lambda: mirrored(tmp_path, "orders") == source(tmp_path, "orders"), timeout=90)
-        wait_until(lambda: status(tmp_path)["lag"]["changes"] == 0, timeout=30)
+        wait_until(
+            lambda: mirrored(tmp_path, "orders") == source(tmp_path, "orders"), timeout=240, interval=0.2
+        )
+        wait_until(lambda: status(tmp_path)["lag"]["changes"] == 0, interval=1.0)
         process.send_signal(signal.SIGTERM)
-        out, errors = process.communicate(timeout=60)
+        process.wait(60)
     finally:
         process.kill()
+        process.wait()
+    errors = (tmp_path / "again.err").read_text()
     assert process.returncode == 0, errors
     assert "WARN" not in errors
     seen = {(change["position"], change["seq"]) for change in told}
-    assert not seen & {(change["position"], change["seq"]) for change in map(json.loads, out.splitlines())}
+    again = [json.loads(line) for line in (tmp_path / "again.out").read_text().splitlines()]
+    assert not seen & {(change["position"], change["seq"]) for change in again}
     for table in ("customers", "orders"):
         assert mirrored(tmp_path, table) == source(tmp_path, table)
 
@@ -199,16 +204,16 @@ def test_a_pipeline_is_run_once_then_live_on_a_terminal_then_stopped_and_repeats
 @pytest.mark.timeout(200)
 def test_a_start_that_is_interrupted_leaves_no_process_behind(tmp_path: Path) -> None:
     make_shop(tmp_path / "shop.db")
-    (tmp_path / "tailrace.toml").write_text('name = "ended-early"\n' + MIRRORS)
+    (tmp_path / "tailrace.toml").write_text('name = "ended-early"\n' + MIRRORS + SPARK)
 
     def machines() -> list[psutil.Process]:
         return [process for process in processes_naming(tmp_path) if "java" in process.name()]
 
     terminal = Terminal(tmp_path, "run")
     try:
-        wait_until(machines, timeout=30, what="a JVM")
+        wait_until(machines, what="a JVM")
         terminal.interrupt()
-        assert terminal.wait(30) == 0
+        assert terminal.wait(60) == 0
     finally:
         terminal.close()
-    wait_until(lambda: not machines(), timeout=20)
+    wait_until(lambda: not machines())
