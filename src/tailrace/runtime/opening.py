@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 
 from tailrace.capture.contract import Capture
-from tailrace.model.errors import StateUnreadable, TailraceError
+from tailrace.model.errors import SetupMissing, StateUnreadable, TailraceError
 from tailrace.model.table import TableRef
 from tailrace.runtime import guard
 from tailrace.runtime.beginning import Beginning, Mode, begin, judge, renewed
@@ -82,7 +82,7 @@ class Opening:
             loaded = None if body is None else Checkpoint.from_json(body)
         with named("start.connect"):
             tables = self._connect(loaded)
-            generations = {ref: self.capture.describe(ref).generation for ref in tables}
+            generations = self._generations(tables, loaded)
         with named("start.begin"):
             # Without tables there is nothing to snapshot, whatever the mode.
             mode = self.mode if self.configured else "changes"
@@ -95,6 +95,16 @@ class Opening:
             # What the checkpoint knows, or will read behind the barrier, may have begun after its position.
             approved = generations if loaded is not None or beginning.cursors else {}
             return Opened(beginning, checkpoint, self._intake(checkpoint, tables, order, approved))
+
+    def _generations(self, tables: list[TableRef], loaded: Checkpoint | None) -> dict[TableRef, str]:
+        """Each table's capture now. One that stands still alone keeps what it had, so that it is not read."""
+        found = {ref: self.capture.describe(ref).generation for ref in tables}
+        if not (self.streams and self.capture.capabilities.partial):
+            return found
+        known = loaded.generations if loaded is not None else {}
+        if unset := [str(ref) for ref in tables if not found[ref] and str(ref) not in known]:
+            raise SetupMissing(f"not set up for capture: {', '.join(unset)}", remedy="tailrace setup")
+        return {ref: generation or known[str(ref)] for ref, generation in found.items()}
 
     def _connect(self, loaded: Checkpoint | None) -> list[TableRef]:
         """Prove the source, and find the tables: the configured ones, or every one that can be captured."""
