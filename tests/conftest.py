@@ -21,6 +21,17 @@ ROOT = Path(__file__).resolve().parent.parent
 _unexplained: list[str] = []
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where a run is spread over processes, what needs Spark comes first, whatever the order of the rest.
+
+    Each process begins with its share of the list and then takes from the end of another's: so one of them
+    starts the session that these tests share, and no long test is begun when the others have ended.
+    """
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return text.removeprefix("Skipped: ")
