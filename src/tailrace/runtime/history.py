@@ -78,6 +78,7 @@ class SchemaHistory:
         self._check = check
         self._entries = read_history(fs, path, source)
         self._current: dict[TableRef, TableSchema] = {}
+        self._unsaved = False
 
     @property
     def entries(self) -> Mapping[TableRef, Sequence[Entry]]:
@@ -101,7 +102,6 @@ class SchemaHistory:
 
     def note(self, batches: Sequence[ChangeBatch]) -> None:
         """Make durable what these changes of the log show that was not known."""
-        changed = False
         for batch in batches:
             table = batch.table
             held = self._current.get(table.ref)
@@ -110,8 +110,8 @@ class SchemaHistory:
             self._current[table.ref] = table
             if held is None or schema_change(held, table):
                 position = int(batch.data.column("position")[0].as_py())
-                changed |= self._add(held, table, position)
-        if changed:
+                self._add(held, table, position)
+        if self._unsaved:
             self._save()
 
     def prune(self, acknowledged: int) -> None:
@@ -131,21 +131,23 @@ class SchemaHistory:
             self._entries = kept
             self._save()
 
-    def _add(self, held: TableSchema | None, table: TableSchema, position: int) -> bool:
+    def _add(self, held: TableSchema | None, table: TableSchema, position: int) -> None:
         entries = self._entries.setdefault(table.ref, [])
         if any(entry.position == position and not schema_change(entry.schema, table) for entry in entries):
-            return False
+            return
         entries.append(Entry(position, table, self._clock()))
         entries.sort(key=lambda entry: entry.position)
+        self._unsaved = True
         if held is not None:
             tell(self._observer, held, table, position)
-        return True
 
     def _save(self) -> None:
+        self._unsaved = True
         if self._check is not None:
             self._check()
         tables = [[entry.to_json() for entry in entries] for entries in self._entries.values()]
         write_state(self._fs, self._path, KIND, {"source": self._source, "tables": tables})
+        self._unsaved = False
 
 
 def tell(observer: Observer, old: TableSchema, new: TableSchema, position: int) -> None:

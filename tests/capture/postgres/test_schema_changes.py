@@ -9,6 +9,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from tailrace.model.change import ChangeBatch
+from tailrace.model.errors import Transient
 from tailrace.model.table import TableSchema
 from tailrace.runtime.feed import Feed
 from tailrace.runtime.history import SchemaHistory
@@ -135,6 +136,30 @@ def test_a_type_that_is_gone_is_decoded_as_it_was(database: Database, tmp_path: 
     assert [batch.table for batch in again[:1]] == [batch.table for batch in before]
     assert [column.type.name for column in again[0].table.columns] == ["integer", "decimal(8,2)"]
     assert [change.after for change in seen(again)] == [change.after for change in seen(before)] + [{"id": 2}]
+
+
+def test_an_entry_that_could_not_be_written_is_written_before_its_rows_are_used(
+    database: Database, tmp_path: Path
+) -> None:
+    source = Source(database, ITEMS)
+    reader = Reader(source, tmp_path)
+    faults = [Transient("the disk is full")]
+
+    def check() -> None:
+        if faults:
+            raise faults.pop()
+
+    source.sql("ALTER TABLE items ADD COLUMN more int", "INSERT INTO items VALUES (1)")
+    history = SchemaHistory(pafs.LocalFileSystem(), reader.path, source.start.source, check=check)
+    capture = source.open()
+    feed = Feed(capture, source.refs, consumer=CONSUMER, start=source.start, wait=0.2, history=history)
+    with pytest.raises(Transient, match="full"):
+        wait_until(feed.take)
+    assert len(reader.entries()) == 1
+    wait_until(lambda: (part := feed.take()) and part.rows)
+    assert len(reader.entries()) == 2
+    feed.close()
+    capture.close()
 
 
 def test_every_kind_of_change_is_an_entry_and_an_event_with_its_position(
