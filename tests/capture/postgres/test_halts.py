@@ -232,3 +232,22 @@ def test_a_slot_that_loses_its_log_while_it_is_read_is_told_and_then_ends_the_st
     assert "pg_drop_replication_slot" in (caught.value.remedy or "")
     (told_consumer,) = [c for c in source.open().consumers() if c.name == CONSUMER]
     assert "invalid" in (told_consumer.risk or "")
+
+
+@pytest.mark.long
+def test_a_slot_that_was_given_up_because_nobody_read_it_says_so(own_server: Server) -> None:
+    database = own_server.database()
+    if database.server_version < 180000:
+        pytest.skip("unavailable: PostgreSQL 18, which gives up idle slots")
+    source = Source(database, ITEMS)
+    own_server.restart(idle_replication_slot_timeout="1s")
+    with own_server.admin() as admin:
+
+        def given_up() -> bool:
+            admin.execute("CHECKPOINT")
+            query = "SELECT invalidation_reason FROM pg_replication_slots"
+            return admin.execute(query).fetchone() == ("idle_timeout",)
+
+        wait_until(given_up, timeout=30)
+    with pytest.raises(LogLost, match="idle_replication_slot_timeout, which is 1s"):
+        source.changes(capture=source.open(), until=source.start)

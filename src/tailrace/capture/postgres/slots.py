@@ -26,8 +26,9 @@ _SLOTS = """
 SELECT slot_name, plugin, slot_type, database, active_pid, wal_status,
        (restart_lsn - '0/0'::pg_lsn)::int8, (confirmed_flush_lsn - '0/0'::pg_lsn)::int8,
        (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
-        - restart_lsn)::int8, safe_wal_size, database = current_database()
-FROM pg_catalog.pg_replication_slots
+        - restart_lsn)::int8, safe_wal_size, database = current_database(),
+       to_jsonb(s) ->> 'invalidation_reason' -- since 17
+FROM pg_catalog.pg_replication_slots s
 """
 
 
@@ -46,6 +47,7 @@ class Slot:
     retained: int | None
     safe: int | None
     here: bool | None
+    reason: str | None = None
 
     @property
     def lost(self) -> bool:
@@ -121,8 +123,7 @@ def checked(slot: Slot, connection: Connection) -> Slot:
         raise Transient(f"the replication slot {slot.name} is being made by another process")
     if slot.lost:
         raise LogLost(
-            f"the replication slot {slot.name} is invalid: the server removed log it still needed "
-            f"(max_slot_wal_keep_size is {_setting(connection, 'max_slot_wal_keep_size')}); "
+            f"the replication slot {slot.name} is invalid: {_why(slot, connection)}; "
             f"from {_first(connection)} on it has all",
             remedy=f"SELECT pg_drop_replication_slot('{slot.name}'); then start again with fresh snapshots: "
             "tailrace snapshot",
@@ -259,6 +260,16 @@ def written(connection: Connection) -> tuple[int, int]:
         " FROM pg_control_checkpoint()"
     ).fetchone()
     return (int(row[0]), int(row[1])) if row else (0, 0)
+
+
+def _why(slot: Slot, connection: Connection) -> str:
+    if slot.reason == "idle_timeout":
+        limit = _setting(connection, "idle_replication_slot_timeout")
+        return f"nobody read it for longer than idle_replication_slot_timeout, which is {limit}"
+    if slot.reason not in (None, "wal_removed"):
+        return f"the server gave it up ({slot.reason})"
+    limit = _setting(connection, "max_slot_wal_keep_size")
+    return f"the server removed log it still needed (max_slot_wal_keep_size is {limit})"
 
 
 def _first(connection: Connection) -> str:
