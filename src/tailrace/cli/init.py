@@ -41,6 +41,8 @@ def command(
         raise ConfigError(
             f"there is no directory {output.parent}", remedy="create it, or choose another --output"
         )
+    # A database that cannot be captured is told first: how its password is given does not matter then.
+    app.capture_for(url).close()
     if holds_secret(url):
         raise ConfigError(
             "the URL has a password in it, which would stand in the file",
