@@ -19,8 +19,8 @@ from tests.faults.rig import Rig
 
 Make = Callable[..., Rig]
 CHUNKS: dict[str, Any] = {"rows": 1000, "chunkRows": 100, "maxRowsPerTrigger": 200}
-START = 120.0
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+START = 300.0
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
 def places(rig: Rig) -> list[tuple[int, int]]:
