@@ -151,3 +151,14 @@ def test_one_of_a_thing_is_not_several() -> None:
 def test_columns_are_aligned_and_end_without_blanks() -> None:
     lines = [line.plain for line in columns([("table", "snapshot"), ("größe", ""), ("日本", "complete")])]
     assert lines == ["table  snapshot", "größe", "日本   complete"]
+
+
+def test_what_the_source_lives_with_is_shown_until_it_is_over() -> None:
+    watch = Watch(clock=Clock())
+    watch.event("source.notice", code="table_stopped", table="public.items", message="items is gone")
+    watch.event("source.notice", code="wal_budget", table=None, message="too much log")
+    assert watch.look().trouble == "items is gone; too much log"
+    watch.event("source.notice.over", code="table_stopped", table="public.items")
+    assert watch.look().trouble == "too much log"
+    watch.event("source.notice.over", code="wal_budget", table=None)
+    assert watch.look().trouble is None

@@ -60,6 +60,7 @@ class Watch:
         self._left = self._total = 0
         self._last: tuple[float, float] | None = None
         self._retry: tuple[str, float] | None = None
+        self._notices: dict[tuple[str, str | None], str] = {}
 
     def state(self, text: str) -> None:
         """Say what is going on now."""
@@ -85,6 +86,10 @@ class Watch:
                 case "sink.retry":
                     self._state = "Waiting for a sink"
                     self._retry = str(fields["message"]), self.clock() + float(fields["seconds"])
+                case "source.notice":
+                    self._notices[fields["code"], fields["table"]] = str(fields["message"])
+                case "source.notice.over":
+                    self._notices.pop((fields["code"], fields["table"]), None)
                 case "pipeline.stopped":
                     self._state = "Stopped"
 
@@ -113,7 +118,7 @@ class Watch:
 
     def _trouble(self, now: float) -> str | None:
         if self._retry is None:
-            return None
+            return "; ".join(self._notices.values()) or None
         message, again = self._retry
         when = f"next try in {again - now:.0f} s" if again > now else "trying again"
         return f"the sink does not answer: {message}; {when}"
