@@ -244,7 +244,7 @@ class Rig:
         self.sampler.check()
         assert self.sampler.samples > 0
 
-    def caught_up(self, timeout: float = 30.0) -> None:
+    def caught_up(self, timeout: float = 60.0) -> None:
         """O4: the acknowledged position reaches the newest write."""
         mark = self.ledger.mark
         try:

@@ -206,9 +206,9 @@ def test_sigterm_inside_a_batch_ends_soon_and_well_and_nothing_is_repeated(rig: 
         r.stays(lambda: pipe.process.poll() is None, 0.3)  # noqa: B023
         begun = time.monotonic()
         r.points.go("apply.before")
-        outcome = pipe.ended(timeout=20)
+        outcome = pipe.ended(timeout=60)
         assert outcome["error"] is None
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 30
     r.start()
     r.settle()
     places = [(line["change"]["position"], line["change"]["seq"]) for line in changes_of(r.feed)]

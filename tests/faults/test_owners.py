@@ -24,7 +24,7 @@ def test_a_second_process_on_the_same_state_is_refused_by_name_while_the_first_l
     first = r.start()
     r.arrived(r.sentinel())
     second = r.start()
-    outcome = second.ended(timeout=30)
+    outcome = second.ended(timeout=60)
     assert outcome["error"] == "StateOwned"
     assert f"process {first.process.pid} " in outcome["message"]
     assert f"stop process {first.process.pid} " in outcome["message"], "the remedy names it too"
@@ -40,7 +40,7 @@ def test_a_new_query_on_a_state_in_use_is_refused_and_leaves_the_cursor_alone(ri
     r.insert(2_000_000, 20)
     r.struck("apply.before")
     cursor = r.cursor()
-    outcome = r.start(checkpoint=str(r.directory / "another")).ended(timeout=30)
+    outcome = r.start(checkpoint=str(r.directory / "another")).ended(timeout=60)
     assert outcome["error"] == "StateOwned"
     assert r.cursor() == cursor, "the log is still kept for the query that runs"
     r.points.go("apply.before")
@@ -77,7 +77,7 @@ def test_a_frozen_process_is_succeeded_after_its_lease_and_fenced_when_it_thaws(
 
     r.points.go(point)
     first.signal(signal.SIGCONT)
-    outcome = first.ended(timeout=30)
+    outcome = first.ended(timeout=60)
     assert outcome["error"] is not None, "it does not go on beside its successor"
     if point == "latest":
         assert outcome["error"] == "Fenced", outcome["message"]
@@ -89,9 +89,9 @@ def test_a_frozen_process_is_succeeded_after_its_lease_and_fenced_when_it_thaws(
 
 @databases(long="postgres")
 def test_a_killed_process_is_succeeded_at_once(rig: Make) -> None:
-    r = rig(rows=100, lease=60.0)
+    r = rig(rows=100, lease=3600.0)
     r.write()
     r.points.arm("apply.after", "kill", grown=True)
     r.start().died()
     r.start()
-    r.settle(timeout=20)
+    r.settle()
