@@ -48,6 +48,7 @@ class Secured:
         with server.admin() as admin:
             admin.execute("CREATE ROLE carded LOGIN REPLICATION")
             admin.execute(f"CREATE ROLE open LOGIN REPLICATION PASSWORD '{PASSWORD}'")
+            admin.execute(f"GRANT CONNECT ON DATABASE {self.database.name} TO carded, open")
         (server.data / "pg_hba.conf").write_text(_HBA)
         self._install(self.authority.server())
         self._copy(self.authority.root, "clients.pem")
@@ -74,7 +75,7 @@ class Secured:
         before = log.stat().st_size
         with self.server.admin() as admin:
             admin.execute("SELECT pg_reload_conf()")
-        wait_until(lambda: b"SIGHUP" in log.read_bytes()[before:], timeout=10, what="the new certificate")
+        wait_until(lambda: b"SIGHUP" in log.read_bytes()[before:], what="the new certificate")
 
     def url(self, user: str = "tailrace", host: str = HOST, **parameters: object) -> str:
         more = {"hostaddr": "127.0.0.1", **parameters}
