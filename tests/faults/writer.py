@@ -44,6 +44,10 @@ class Store(ABC):
         """What became of the transaction whose commit was not answered; None while nobody can say."""
         return None
 
+    def has(self, key: int, number: int) -> bool:  # noqa: ARG002 - where nothing is ever unknown
+        """Whether the row of that key has that number."""
+        return True
+
     @abstractmethod
     def close(self) -> None:
         """Let go."""
@@ -106,6 +110,10 @@ class PostgresStore(Store):
         if self._connection is not None:
             self._connection.close()
 
+    def has(self, key: int, number: int) -> bool:
+        query = "SELECT 1 FROM ledger WHERE key = %s AND number = %s"
+        return self._connected().execute(query, (key, number)).fetchone() is not None
+
     def mark(self) -> None:
         with contextlib.suppress(psycopg.OperationalError):
             row = self._connected().execute("SELECT pg_current_xact_id()::text::int8").fetchone()
@@ -118,7 +126,11 @@ class PostgresStore(Store):
             if self._xid is None:
                 self._connected().execute("SELECT 1")
                 return False
-            row = self._connected().execute("SELECT txid_status(%s)", (self._xid,)).fetchone()
+            try:
+                row = self._connected().execute("SELECT txid_status(%s)", (self._xid,)).fetchone()
+            except psycopg.errors.InvalidParameterValue:
+                # In the future: a crash forgot the transaction altogether.
+                return False
             # NULL and "in progress" are no answer yet: the old session may not have ended.
             return {"committed": True, "aborted": False}.get(row[0] if row else "")
         self._connection = None
@@ -179,10 +191,15 @@ class Application:
             if low < 2**62:
                 high = self._store.log()
         except Lost:
-            outcome, high = ("ok" if self._wait() else "failed"), 2**62
+            outcome, high = ("ok" if self._wait() and self._shown(kept) else "failed"), 2**62
         if outcome == "ok":
             self._present = present
         self._say({"t": ident, "outcome": outcome, "high": high})
+
+    def _shown(self, ops: list[Op]) -> bool:
+        """Whether the table has it: after a crash another transaction may have been given its name."""
+        last = {key: (number, op) for key, number, op in ops}
+        return all(self._store.has(key, number) for key, (number, op) in last.items() if op != "d")
 
     def _wait(self) -> bool:
         """Until the server can say what became of the transaction."""
