@@ -402,14 +402,45 @@ def test_what_ends_at_the_cut_or_is_beyond_it_already_is_left_alone(source: Scri
     assert _shape(list(Cutter(10, 0).pieces(_group(source, 12, [])))) == [(10, True, []), (12, True, [])]
 
 
+def _together(source: ScriptedSource, *versions: int) -> Part:
+    groups = [_group(source, version, [version]) for version in versions]
+    data = pa.concat_batches([group.batches[0].data for group in groups])
+    ends = Ends(np.array(versions), np.arange(1, len(versions) + 1))
+    return Part((ChangeBatch(groups[0].batches[0].table, data),), source.at(versions[-1]), ends=ends)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_range_that_ended_between_two_transactions_is_the_same_when_it_is_captured_again(
+    source: ScriptedSource, make: Make, together: bool
+) -> None:
+    alone = [_group(source, 8, [0, 1]), _group(source, 12, [0, 1, 2])]
+
+    class Ended(ScriptedCapture):
+        def live(self, *_: Any, **__: Any) -> Iterator[Part | None]:
+            yield from [_together(source, 8, 12)] if together else alone
+            while not self.closed:
+                yield None
+
+    # A keepalive ended it once, at 10, and does not come again.
+    filler = make(Ended(source), cut=10)
+    filler.catch_up(12, timeout=60)
+    log = filler.changelog
+
+    def found(start: int, end: int) -> set[int]:
+        batches = [batch for window in read_windows(log.uri, log.plan(start, end)) for batch in window]
+        return {position for batch in batches for position in batch.data.column("position").to_pylist()}
+
+    assert found(0, 10) == {8}
+    assert log.bound(10) == 12
+    assert found(10, 12) == {12}
+    assert log.rows(10, 12) == (1 if together else 3)
+
+
 def test_transactions_that_come_together_and_are_repeated_in_other_groups_are_taken_once(
     source: ScriptedSource,
 ) -> None:
     def together(*versions: int) -> Part:
-        groups = [_group(source, version, [version]) for version in versions]
-        data = pa.concat_batches([group.batches[0].data for group in groups])
-        ends = Ends(np.array(versions), np.arange(1, len(versions) + 1))
-        return Part((ChangeBatch(groups[0].batches[0].table, data),), source.at(versions[-1]), ends=ends)
+        return _together(source, *versions)
 
     class Grouping(ScriptedCapture):
         lives: ClassVar = [[together(1, 2)], [together(1, 2), together(2, 3, 4), together(5, 6)]]

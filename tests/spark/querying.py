@@ -21,22 +21,28 @@ class Query:
     def __init__(self, source: Database, state: Path, offset: Offset | None = None, **options: Any) -> None:
         url = f"postgresql://tailrace@127.0.0.1:{source.server.port}/{source.name}"
         given = {"url": url, "tables": "items,others", "stateDir": str(state), "setup": "manual", **options}
-        self._options = SourceOptions.parse(given)
+        self.options = SourceOptions.parse(given)
         self._changelog = f"{state}/changelog"
-        self.driver = StreamDriver(self._options, open_capture)
+        self.driver = StreamDriver(self.options, open_capture)
         self.offset = offset or self.driver.initial()
         self.rows: list[tuple[str, str, str]] = []
 
     def batch(self) -> None:
         end = self.driver.latest(self.offset, max_rows=None, max_bytes=None)
-        if end == self.offset:
-            return
-        capture = open_capture(self._options)
-        for part in self.driver.partitions(self.offset, end, single=False):
-            for found in read_slice(part, "envelope", self._changelog, capture):
-                for row in found.to_pylist():
-                    self.rows.append((row["table"], row["op"], row["after"] or ""))
+        if end != self.offset:
+            self.rows += self.read(end)
+
+    def read(self, end: Offset) -> list[tuple[str, str, str]]:
+        """The rows of the batch that ends there."""
+        capture = open_capture(self.options)
+        rows = [
+            (row["table"], row["op"], row["after"] or "")
+            for part in self.driver.partitions(self.offset, end, single=False)
+            for found in read_slice(part, "envelope", self._changelog, capture)
+            for row in found.to_pylist()
+        ]
         self.offset = end
+        return rows
 
     def until(self, table: str, op: str, text: str) -> None:
         def there() -> bool:

@@ -131,7 +131,7 @@ def test_a_snapshot_that_is_asked_for_lets_a_published_table_go_on(shop: Databas
     query.until_stopped("public.items")
     shop.sql("INSERT INTO items VALUES (3)")
     publish(shop, "ALTER PUBLICATION tailrace ADD TABLE items")
-    (ref,) = open_capture(query._options).resolve(["items"])
+    (ref,) = open_capture(query.options).resolve(["items"])
     query.driver._snapshots._plans.request(ref)
     query.until("items", "r", "3")
     query.until_stopped()
@@ -159,7 +159,7 @@ def test_lag_has_bytes_and_seconds_here_and_for_another_process(shop: Database, 
     wait_until(remembered, timeout=30)
     query.driver.close()
     shop.sql("INSERT INTO items VALUES (3)")
-    capture = open_capture(query._options)
+    capture = open_capture(query.options)
     seconds = []
 
     def grows() -> bool:

@@ -37,6 +37,9 @@ class Capabilities:
     standby: bool
     # A table that cannot go on stops alone (`notices`), and the others go on.
     partial: bool = False
+    # What is found between two looks comes as one transaction, whose position and `seq` count the same rows:
+    # read again, the log may be grouped otherwise.
+    regroups: bool = False
 
 
 TABLE_STOPPED = "table_stopped"

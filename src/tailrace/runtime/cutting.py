@@ -2,8 +2,10 @@
 
 A mechanism that cannot tell transactions apart (SQLite) delivers everything between two looks as one group,
 whose version is that of its last log row, and numbers the rows by the same count. When a range must be
-captured again, the looks fall elsewhere: the group that has the range's end in its middle is cut there. A
-mechanism with real transactions repeats its boundaries, and is never cut.
+captured again, the looks fall elsewhere: the group that has the range's end in its middle is cut there.
+
+Only such a mechanism is cut (`Capabilities.regroups`). Where transactions are real a range may have ended
+between two of them, at a position that does not come again, and the changelog finds it there all the same.
 """
 
 from __future__ import annotations

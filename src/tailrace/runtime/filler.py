@@ -97,7 +97,7 @@ class Filler:
         self._start = start
         self._ack = ack
         self._accept = dict(accept or {})
-        self._cut = cut
+        self._cut = cut if capture.capabilities.regroups else None
         self._wait = wait
         self._backoff = backoff or Backoff()
         self._observer: Observer = observer or Silence()

@@ -35,6 +35,7 @@ class SqliteCapture(Capture):
         interleaved_snapshot=True,
         lag=True,
         standby=False,
+        regroups=True,
     )
 
     def __init__(self, config: SqliteConfig) -> None:
