@@ -150,12 +150,7 @@ class SegmentIndex:
 
     def _first_after(self, start: int) -> int:
         if self.segments and start < self.segments[0].name.start:
-            first = self.segments[0].name.start
-            raise LogLost(
-                f"the changelog begins after position {first}, and {start} is asked for",
-                remedy="start the pipeline with a new checkpoint and a new snapshot",
-                place=self._root,
-            )
+            raise later(self._root, self.segments[0].name.start, start)
         return bisect_right(self.segments, start, key=lambda summary: summary.name.end)
 
     def _before(self, at: int, start: int) -> tuple[int, int]:
@@ -178,6 +173,15 @@ class SegmentIndex:
             return kept
         boundaries = read_boundaries(self._fs, f"{self._root}/{summary.name}", self._footer_of(summary))
         return _keep(self._boundaries, summary.name, boundaries)
+
+
+def later(root: str, first: int, start: int) -> LogLost:
+    """The error of who asks for what was there before the changelog."""
+    return LogLost(
+        f"the changelog begins after position {first}, and {start} is asked for",
+        remedy="start the pipeline with a new checkpoint and a new snapshot",
+        place=root,
+    )
 
 
 def _keep(kept: OrderedDict[SegmentName, Kept], name: SegmentName, value: Kept) -> Kept:

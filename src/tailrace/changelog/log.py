@@ -23,7 +23,7 @@ from typing import Any
 
 from tailrace.changelog import filesystem
 from tailrace.changelog.binding import abandon, keep_reserve, load_binding, save_binding
-from tailrace.changelog.index import SegmentIndex, Summary
+from tailrace.changelog.index import SegmentIndex, Summary, later
 from tailrace.changelog.intake import Intake, write_segment
 from tailrace.changelog.owner import Ownership
 from tailrace.changelog.packing import PackedWindow
@@ -249,6 +249,7 @@ class Changelog:
         `start` itself where nothing follows. LogLost where the changelog begins after `start`.
         """
         with self._changed:
+            self._check_start(start)
             limit = MAX_VERSION if up_to is None else up_to
             return self._index.bound(start, max_rows=max_rows, max_bytes=max_bytes, up_to=limit)
 
@@ -270,6 +271,8 @@ class Changelog:
                 raise UsageError(
                     f"the changelog ends at {published}, before {end}: wait for it", place=self._root
                 )
+            if start < end:
+                self._check_start(start)
             return list(self._index.plan(start, end))
 
     def acknowledge(self, position: Position) -> None:
@@ -428,6 +431,11 @@ class Changelog:
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("the changelog is closed", place=self._root)
+
+    def _check_start(self, start: int) -> None:
+        """An empty changelog begins where it is acknowledged; segments know for themselves."""
+        if not self._index.segments and start < (self._acknowledged or 0):
+            raise later(self._root, self._acknowledged or 0, start)
 
     def _check_order(self, version: int) -> None:
         last = self._intake.last

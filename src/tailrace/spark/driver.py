@@ -33,6 +33,7 @@ from tailrace.model.position import Position
 from tailrace.model.table import TableRef
 from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.filler import Filler
+from tailrace.spark import jumps
 from tailrace.spark.named import resolved
 from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.options import SourceOptions
@@ -136,7 +137,11 @@ class StreamDriver:
         if self._changelog is None or self._filler is None or not self._changelog.begun:
             return start
         at = start.position.version
-        bound = self._changelog.bound(at, max_rows=max_rows, max_bytes=max_bytes, up_to=self._target)
+        try:
+            bound = self._changelog.bound(at, max_rows=max_rows, max_bytes=max_bytes, up_to=self._target)
+        except LogLost:
+            # It begins later: a jump over a gap was made, and its offset never logged.
+            return start
         return Offset(start.position.at(bound), start.snapshots)
 
     def prepare_available_now(self) -> None:
@@ -157,7 +162,8 @@ class StreamDriver:
             self._moved(end)
         if changelog.end < end.position.version:
             filler.catch_up(end.position)
-        windows = changelog.plan(start.position.version, end.position.version)
+        begins = jumps.crossed(self._fs, self._root, changelog, start.position.version)
+        windows = changelog.plan(begins, end.position.version)
         chunks = self._readable(self._snapshots.reads(start, end))
         if chunks:
             # The barrier. Only this process knows what was delivered; visibility never shrinks, so what holds
@@ -439,10 +445,12 @@ class StreamDriver:
         changelog = self._open_changelog(self._capture.identity())
         # To whom was frozen and succeeded, the successor's cursor looks like a gap.
         changelog.check_owner()
+        # First: whoever finds the log to begin later must find these as well.
+        self._snapshots.again()
         self._capture.forget(self._consumer)
         position: Position = self._capture.register(self._consumer)
+        jumps.remember(self._fs, self._root, start.position.version, position)
         changelog.reset(position)
-        self._snapshots.again()
         begin = Offset(position, dict(start.snapshots))
         self._open(begin)
         return self._advance(begin, max_rows, None)

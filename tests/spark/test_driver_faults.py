@@ -1,0 +1,106 @@
+"""The driver's side of a stream of a scripted source: gaps, jumps that came to nothing, passing faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.capture.scripted import ScriptedCapture, ScriptedSource
+from tailrace.model.errors import LogLost
+from tailrace.spark.driver import StreamDriver
+from tailrace.spark.offsets import Offset
+from tailrace.spark.options import SourceOptions
+from tailrace.spark.read import read_slice
+from tests.runtime.support import row
+from tests.support.waiting import wait_until
+
+
+class Bench:
+    """A source with one table, and lives of one query on it."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.source = ScriptedSource()
+        self.items = self.source.table("items")
+        self.lives: list[StreamDriver] = []
+
+    def driver(self, capture: ScriptedCapture | None = None, **options: Any) -> StreamDriver:
+        """A new life; the one before is over."""
+        self.close()
+        given = {"url": "sqlite:none", "tables": "items", "stateDir": str(self.state), **options}
+        capture = capture or ScriptedCapture(self.source)
+        self.lives.append(StreamDriver(SourceOptions.parse(given), lambda _: capture))
+        return self.lives[-1]
+
+    def insert(self, *numbers: int) -> int:
+        return self.source.insert(self.items, *map(row, numbers))
+
+    def next(self, driver: StreamDriver, start: Offset) -> Offset:
+        """The end of the next batch, once there is one."""
+        ends: list[Offset] = [start]
+
+        def moved() -> bool:
+            ends.append(driver.latest(start, max_rows=None, max_bytes=None))
+            return ends[-1] != start
+
+        wait_until(moved, timeout=30)
+        return ends[-1]
+
+    def read(self, driver: StreamDriver, start: Offset, end: Offset) -> list[tuple[str, str | None]]:
+        """(op, image) of a batch."""
+        capture = ScriptedCapture(self.source)
+        return [
+            (found["op"], found["after"])
+            for part in driver.partitions(start, end, single=False)
+            for batch in read_slice(part, "envelope", f"{self.state}/changelog", capture)
+            for found in batch.to_pylist()
+        ]
+
+    def close(self) -> None:
+        while self.lives:
+            self.lives.pop().close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path / "state")
+    yield made
+    made.close()
+
+
+def begun(bench: Bench, **options: Any) -> Offset:
+    """Where a query stands that has its snapshot."""
+    driver = bench.driver(**options)
+    return bench.next(driver, driver.initial())
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_jump_over_a_gap_that_came_to_nothing_is_made_again(bench: Bench, busy: bool) -> None:
+    forgiving: dict[str, Any] = {"failOnDataLoss": "false"}
+    start = begun(bench, **forgiving)
+    bench.close()
+    bench.insert(1)
+    bench.source.prune(bench.insert(2))
+    # Spark never logged what this one said.
+    killed = bench.driver(**forgiving)
+    assert bench.next(killed, start).position.version == 2
+    if busy:
+        bench.insert(3)
+        wait_until(lambda: killed._log().end == 3)
+    bench.close()
+
+    with pytest.raises(LogLost):
+        bench.next(bench.driver(), start)
+    again = bench.driver(**forgiving)
+    end = bench.next(again, start)
+    assert end.position.version == bench.source.head
+    if busy:
+        # What follows is captured before the batch is read.
+        bench.insert(4)
+        wait_until(lambda: again._log().end == 4)
+    read = bench.read(again, start, end)
+    assert [op for op, _ in read] == ["s"] + ["r"] * bench.source.head
+    assert bench.read(bench.driver(), start, end) == read, "also after a crash"
