@@ -155,19 +155,22 @@ class Background:
         *,
         acknowledge: bool = False,
         slow: Callable[[], None] | None = None,
+        between: Callable[[], None] | None = None,
         wait: float = 0.1,
     ) -> None:
         self.capture, self.position, self.acknowledge = capture, start, acknowledge
         self.batches: list[ChangeBatch] = []
         self.error: BaseException | None = None
         self._live = capture.live(start, refs, consumer=CONSUMER, wait=wait)
-        self._slow = slow
+        self._slow, self._between = slow, between
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
             for part in self._live:
+                if self._between is not None:
+                    self._between()
                 if part is None:
                     continue
                 self.batches += part.batches

@@ -86,11 +86,11 @@ def test_a_frozen_server_is_given_up_in_time(own_server: Server) -> None:
 
 
 def test_a_silent_but_living_server_is_not_given_up(database: Database) -> None:
-    source = Source(database, ITEMS, timeout=0.6)
+    source = Source(database, ITEMS, timeout=1.5)
     beats = 0
     for part in source.open().live(source.start, source.refs, consumer=CONSUMER, wait=0.2):
         beats += part is None
-        if beats == 8:
+        if beats == 15:
             break
 
 

@@ -94,7 +94,7 @@ class PostgresCapture(Capture):
     def register(self, consumer: str, at: Position | None = None) -> Position:
         self._named = consumer
         name = slots.slot_name(self._config, consumer)
-        with session(self._config) as connection:
+        with session(self._config, patient=True) as connection:
             self._publication(connection)
             source = identity(connection, self._config)
             found = slots.find(connection, name)
@@ -110,7 +110,7 @@ class PostgresCapture(Capture):
             return Position(source, made.confirmed or 0)
 
     def forget(self, consumer: str) -> None:
-        with session(self._config) as connection:
+        with session(self._config, patient=True) as connection:
             slots.drop(connection, slots.slot_name(self._config, consumer))
 
     def consumers(self) -> list[Consumer]:
@@ -131,6 +131,11 @@ class PostgresCapture(Capture):
             return known
         with session(self._config) as connection:
             return Position(identity(connection, self._config), slots.end(connection))
+
+    def seen(self) -> int:
+        with session(self._config) as connection:
+            # An asynchronous commit is visible before it is written out.
+            return slots.written(connection)[0]
 
     def live(
         self,
@@ -177,7 +182,7 @@ class PostgresCapture(Capture):
                 raise self._other()
             return position.at(stream.acknowledge(position.version))
         self._expect(position)
-        with session(self._config) as connection:
+        with session(self._config, patient=True) as connection:
             found = slots.find(connection, slots.slot_name(self._config, consumer))
             if found is None:
                 raise slots.missing(slots.slot_name(self._config, consumer))
@@ -195,7 +200,7 @@ class PostgresCapture(Capture):
         """
         deadline = time.monotonic() + timeout
         consumer = self._named
-        with session(self._config) as connection:
+        with session(self._config, patient=True) as connection:
             while slots.end(connection) < position.version and time.monotonic() < deadline:
                 time.sleep(_POLL)
             if slots.end(connection) >= position.version and (

@@ -14,9 +14,8 @@ import psycopg
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
 
-from tailrace.capture.postgres.client import Connection, session
+from tailrace.capture.postgres.client import Connection, still_there
 from tailrace.capture.postgres.config import PostgresConfig
-from tailrace.model.errors import Transient
 
 _AS_IT_IS = " (ENCODING 'SQL_ASCII')"
 Wait = Callable[[], None]
@@ -80,15 +79,7 @@ def _waiting(config: PostgresConfig, connection: Connection) -> Wait:
 
     def wait() -> None:
         while not poll.poll(config.timeout * 1000):
-            _still_there(config, process)
+            still_there(config, process)
         raw.consume_input()
 
     return wait
-
-
-def _still_there(config: PostgresConfig, process: int) -> None:
-    """Transient unless the server answers and still works for us."""
-    with session(config) as other:
-        found = other.execute("SELECT FROM pg_catalog.pg_stat_activity WHERE pid = %s", (process,)).fetchone()
-    if found is None:
-        raise Transient(f"{config.name}: the server forgot a read that was under way")

@@ -15,7 +15,7 @@ import time
 import psycopg
 from psycopg import pq, sql
 
-from tailrace.capture.postgres.client import clean, connect, refusal, translated
+from tailrace.capture.postgres.client import clean, command, connect, refusal, translated
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.messages import lsn_text
 from tailrace.model.errors import LogLost, NeedsOperator, SetupMissing, TailraceError, Transient
@@ -67,15 +67,16 @@ class Link:
         if streaming:
             options.append(("streaming", sql.Literal("on")))
         chosen = sql.SQL(", ").join(sql.SQL(name + " {}").format(value) for name, value in options)
-        command = sql.SQL("START_REPLICATION SLOT {} LOGICAL " + lsn_text(begin) + " ({})").format(
+        query = sql.SQL("START_REPLICATION SLOT {} LOGICAL " + lsn_text(begin) + " ({})").format(
             sql.Identifier(slot), chosen
         )
-        result = self._pgconn.exec_(command.as_bytes(self._connection))
+        start = query.as_bytes(self._connection)
+        result = command(self._connection, start)
         until = time.monotonic() + _HANDOVER
         while _state(result) == _IN_USE and time.monotonic() < until:
             # The walsender of a connection that was just closed lets go of the slot a moment later.
             time.sleep(_PAUSE * 10)
-            result = self._pgconn.exec_(command.as_bytes(self._connection))
+            result = command(self._connection, start)
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._failure(result, LogLost)
 

@@ -7,7 +7,8 @@ before it is published: PostgreSQL would refuse the application's own updates an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from psycopg import errors
 
@@ -15,7 +16,7 @@ from tailrace.capture.contract import Finding
 from tailrace.capture.postgres import catalog, privileges, publication, slots
 from tailrace.capture.postgres.client import Connection, session
 from tailrace.capture.postgres.config import PostgresConfig
-from tailrace.model.errors import NeedsOperator, SetupMissing, TailraceError
+from tailrace.model.errors import NeedsOperator, SetupMissing, TailraceError, Transient
 from tailrace.model.table import TableRef, quote
 
 OLDEST = 140000
@@ -53,24 +54,33 @@ _OWNED = "SELECT pg_has_role(relowner, 'USAGE') FROM pg_catalog.pg_class WHERE o
 def setup(config: PostgresConfig, tables: Sequence[TableRef]) -> list[str]:
     """Publish what is not published yet."""
     wanted = list(dict.fromkeys(tables))
-    with session(config) as connection:
+    with session(config, patient=True) as connection:
         for ref in wanted:
             for finding in _identity(connection, ref):
                 raise NeedsOperator(finding.message, remedy=finding.remedy)
-        found = publication.read(connection, config.publication)
-        statements = publication.changes(found, config.publication, wanted)
-        if statements:
-            _execute(connection, config, statements, mark=found is None)
-        done = _told(found, config, wanted) if statements else []
+        done = _publish(connection, config, wanted)
         now = publication.read(connection, config.publication)
         if now is not None and now.ours and now.owned:
-            unsettled = [member for member in now.members.values() if member.began is None]
+            unsettled = [m for m in now.members.values() if m.began is None and m.ref in wanted]
             if unsettled:
                 publication.wait_for_writers(connection, unsettled, config.timeout)
                 (version,) = connection.execute(_HEAD).fetchone() or (0,)
-                publication.record(connection, config.publication, now, version)
+                publication.record(connection, config.publication, unsettled, version)
                 done = done or [f"finished the setup of {', '.join(str(m.ref) for m in unsettled)}"]
     return done
+
+
+def _publish(connection: Connection, config: PostgresConfig, wanted: list[TableRef]) -> list[str]:
+    statements: list[str] = []
+    with _told_to_owner(config, statements), connection.transaction():
+        publication.lock(connection, config.publication)
+        found = publication.read(connection, config.publication)
+        statements += publication.changes(found, config.publication, wanted)
+        for statement in statements:
+            connection.execute(statement)
+        if found is None:
+            publication.mark(connection, config.publication)
+    return _told(found, config, wanted) if statements else []
 
 
 def _told(found: publication.Publication | None, config: PostgresConfig, tables: list[TableRef]) -> list[str]:
@@ -79,24 +89,32 @@ def _told(found: publication.Publication | None, config: PostgresConfig, tables:
             f"created publication {config.publication}",
             *(f"published table {ref}" for ref in tables),
         ]
-    lacking = [f"published table {ref}" for ref in tables if ref not in found.members]
-    return lacking or [f"corrected the options of publication {config.publication}"]
+    done = [f"published table {ref}" for ref in tables if ref not in found.members]
+    if not found.complete:
+        done.append(
+            f"corrected the options of publication {config.publication}: what was not published until now is "
+            "not in the log, and its tables need a snapshot"
+        )
+    return done
 
 
-def _execute(
-    connection: Connection, config: PostgresConfig, statements: list[str], *, mark: bool = False
-) -> None:
+@contextmanager
+def _told_to_owner(config: PostgresConfig, statements: Sequence[str]) -> Iterator[None]:
+    """Where the role may not run the statements, they are told to who may."""
     try:
-        with connection.transaction():
-            for statement in statements:
-                connection.execute(statement)
-            if mark:
-                publication.mark(connection, config.publication)
+        yield
     except (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction) as error:
         raise _refused(config, str(error.diag.message_primary), statements) from None
-    except (errors.DuplicateObject, errors.UniqueViolation):
-        # Another process was quicker; whether it did the same is seen by who looks next.
-        return
+    except (errors.DuplicateObject, errors.UniqueViolation, errors.UndefinedObject):
+        raise Transient(
+            f"{config.name}: somebody changed the publication at the same time", remedy="run it again"
+        ) from None
+
+
+def _execute(connection: Connection, config: PostgresConfig, statement: str) -> None:
+    with _told_to_owner(config, [statement]), connection.transaction():
+        publication.lock(connection, config.publication)
+        connection.execute(statement)
 
 
 def _refused(config: PostgresConfig, reason: str, statements: Sequence[str]) -> SetupMissing:
@@ -110,14 +128,14 @@ def script(statements: Sequence[str]) -> str:
 
 def teardown(config: PostgresConfig, tables: Sequence[TableRef] | None) -> list[str]:
     """Take these tables out of the publication; with None drop it, and every slot of ours."""
-    with session(config) as connection:
+    with session(config, patient=True) as connection:
         found = publication.read(connection, config.publication)
         if tables is not None:
             gone = [ref for ref in tables if found is not None and ref in found.members]
             if gone:
                 names = publication.names(gone)
                 _execute(
-                    connection, config, [f"ALTER PUBLICATION {quote(config.publication)} DROP TABLE {names}"]
+                    connection, config, f"ALTER PUBLICATION {quote(config.publication)} DROP TABLE {names}"
                 )
             return [f"stopped publishing table {ref}" for ref in gone]
         done = [
@@ -126,14 +144,14 @@ def teardown(config: PostgresConfig, tables: Sequence[TableRef] | None) -> list[
             if slots.drop(connection, slot.name)
         ]
         if found is not None:
-            _execute(connection, config, [f"DROP PUBLICATION {quote(config.publication)}"])
+            _execute(connection, config, f"DROP PUBLICATION {quote(config.publication)}")
             done.append(f"dropped publication {config.publication}")
         return done
 
 
 def coverage(config: PostgresConfig, tables: Sequence[TableRef]) -> list[Finding]:
     """What stands between these tables and being captured."""
-    with session(config) as connection:
+    with session(config, patient=True) as connection:
         found, may_create = _server(connection, config)
         known = publication.read(connection, config.publication)
         for ref in tables:

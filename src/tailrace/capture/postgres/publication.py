@@ -1,9 +1,11 @@
 """The publication: which tables the log is decoded for, and since when.
 
-A table's generation is made of its own oid and that of its entry in the publication, so dropping and making
-either again makes a new one, and nothing of ours is written to say so. When a generation began is written as
-the publication's comment, where this role owns the publication: only what commits after that position is
-whole in the log. Where someone else owns it nothing is written, and a table counts as begun from the start.
+A table's generation is made of its own oid, that of its entry in the publication, and the transaction that
+last changed the publication's options: for a while some operations may not have been published. So dropping
+and making either again, or changing the options, makes a new one, and nothing of ours is written to say so.
+When a generation began is written as the publication's comment, where this role owns the publication: only
+what commits after that position is whole in the log. Where someone else owns it nothing is written, and a
+table counts as begun from the start.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from tailrace.model.errors import Transient
 from tailrace.model.table import TableRef, quote
 
 MARK = "tailrace "
+_LOCK = 1
 _POLL = 0.02
 _PUBLICATION = """
 SELECT p.oid::int8, pg_has_role(p.pubowner, 'USAGE'), p.puballtables,
        p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate, p.pubviaroot,
-       obj_description(p.oid, 'pg_publication')
+       obj_description(p.oid, 'pg_publication'), p.xmin::text
 FROM pg_catalog.pg_publication p WHERE p.pubname = %s
 """
 _MEMBERS = """
@@ -66,15 +69,10 @@ class Member:
 
     ref: TableRef
     oid: int
-    entry: str
+    generation: str
     filtered: bool
     began: int | None
     columns: tuple[str, ...] | None = None
-
-    @property
-    def generation(self) -> str:
-        """What changes when the table or its entry is made again."""
-        return f"{self.oid}-{self.entry}"
 
 
 @dataclass(frozen=True)
@@ -94,6 +92,11 @@ class Publication:
         """Whether Tailrace made it."""
         return self.comment is not None and self.comment.startswith(MARK)
 
+    @property
+    def complete(self) -> bool:
+        """Whether it publishes every operation, in the name of the root."""
+        return self.all_operations and self.via_root
+
     def began(self) -> dict[str, int]:
         """The recorded beginnings, by generation."""
         if not self.ours or self.comment is None:
@@ -110,7 +113,7 @@ def read(connection: Connection, name: str) -> Publication | None:
     row = connection.execute(_PUBLICATION, (name,)).fetchone()
     if row is None:
         return None
-    oid, owned, all_tables, all_operations, via_root, comment = row
+    oid, owned, all_tables, all_operations, via_root, comment, changed = row
     found = Publication(oid, owned, all_tables, all_operations, via_root, comment, {})
     recorded = found.began()
     newer = connection.info.server_version >= 150000
@@ -124,18 +127,11 @@ def read(connection: Connection, name: str) -> Publication | None:
     members: dict[TableRef, Member] = {}
     rows = connection.execute(query, {"oid": found.oid}).fetchall()
     for schema, table, oid, entry, filtered, listed in rows:
-        began = recorded.get(f"{oid}-{entry}", None if found.ours and found.owned else 0)
-        members.setdefault(
-            TableRef(schema, table),
-            Member(
-                TableRef(schema, table),
-                oid,
-                entry,
-                filtered,
-                began,
-                None if listed is None else tuple(listed),
-            ),
-        )
+        generation = f"{oid}-{entry}-{changed}"
+        began = recorded.get(generation, None if found.ours and found.owned else 0)
+        columns = None if listed is None else tuple(listed)
+        member = Member(TableRef(schema, table), oid, generation, filtered, began, columns)
+        members.setdefault(member.ref, member)
     return replace(found, members=members)
 
 
@@ -151,7 +147,7 @@ def changes(found: Publication | None, name: str, tables: Sequence[TableRef]) ->
         listed = f" FOR TABLE {names(tables)}" if tables else ""
         return [f"CREATE PUBLICATION {quote(name)}{listed} WITH ({options})"]
     statements = []
-    if not (found.all_operations and found.via_root):
+    if not found.complete:
         statements.append(f"ALTER PUBLICATION {quote(name)} SET ({options})")
     if lacking := [ref for ref in tables if ref not in found.members]:
         statements.append(f"ALTER PUBLICATION {quote(name)} ADD TABLE {names(lacking)}")
@@ -186,11 +182,26 @@ def mark(connection: Connection, name: str) -> None:
     _comment(connection, name, {})
 
 
-def record(connection: Connection, name: str, found: Publication, version: int) -> None:
-    """Write down that what is new in the publication begins at `version`."""
-    recorded = found.began()
-    body = {m.generation: recorded.get(m.generation, version) for m in found.members.values()}
-    _comment(connection, name, body)
+def record(connection: Connection, name: str, settled: Iterable[Member], version: int) -> None:
+    """Write down that these members of the publication begin at `version`."""
+    new = {member.generation for member in settled}
+    with connection.transaction():
+        lock(connection, name)
+        found = read(connection, name)
+        if found is None:
+            return
+        recorded = found.began()
+        body = {
+            m.generation: recorded.get(m.generation, version)
+            for m in found.members.values()
+            if m.generation in recorded or m.generation in new
+        }
+        _comment(connection, name, body)
+
+
+def lock(connection: Connection, name: str) -> None:
+    """Until the transaction ends nobody else of ours changes the publication: what is read next stays."""
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (MARK + name, _LOCK))
 
 
 def _comment(connection: Connection, name: str, body: dict[str, int]) -> None:

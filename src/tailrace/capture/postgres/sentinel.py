@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from tailrace.capture.postgres import publication, slots
-from tailrace.capture.postgres.client import Connection, connect, translated
+from tailrace.capture.postgres.client import Connection, NoAnswer, connect, no_answer, translated
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.halts import Halts, changed
 from tailrace.capture.postgres.link import Link
@@ -24,7 +24,12 @@ from tailrace.model.errors import SetupMissing, TailraceError, Transient
 from tailrace.model.table import TableRef
 
 _TICK = 0.1
+_FAREWELL = 2.0
 Answer = TypeVar("Answer")
+
+
+class Ended(Transient):
+    """The stream is over, and nothing can be asked beside it."""
 
 
 class Sentinel:
@@ -47,7 +52,7 @@ class Sentinel:
         self._interval = interval
         self._acknowledged = self.flushed = confirmed
         self._wake = threading.Event()
-        self._closing = False
+        self._closing = self._ended = False
         self._asking = threading.Lock()
         self._connection: Connection | None = None
         self._sent = self._watched = time.monotonic()
@@ -74,12 +79,14 @@ class Sentinel:
         self._wake.set()
 
     def close(self) -> None:
-        """End the thread, after telling the server what is acknowledged."""
-        if self._acknowledged > self.flushed and self.failure is None:
-            self._turn()
+        """End the thread, which first tells the server what is acknowledged if that is quick."""
         self._closing = True
         self._wake.set()
-        self._thread.join(self._config.timeout)
+        self._thread.join(_FAREWELL)
+        connection = self._connection
+        if self._thread.is_alive() and connection is not None:
+            connection.abandoned = True
+            self._thread.join(_FAREWELL)
 
     def _run(self) -> None:
         try:
@@ -87,8 +94,11 @@ class Sentinel:
                 self._wake.wait(_TICK if self._acknowledged > self.flushed else self._pause())
                 self._wake.clear()
                 self._turn()
+            if self.failure is None:
+                self._guarded(self._advance)
         finally:
             with self._asking:
+                self._ended = True
                 if self._connection is not None:
                     self._connection.close()
 
@@ -97,11 +107,14 @@ class Sentinel:
         return max(0.01, due - time.monotonic())
 
     def _turn(self) -> None:
+        self._guarded(self._advance)
+        if time.monotonic() - self._watched >= self._config.watch_interval and not self._closing:
+            self._watched = time.monotonic()
+            self._guarded(lambda: self.ask(self._watch))
+
+    def _guarded(self, step: Callable[[], None]) -> None:
         try:
-            self._advance()
-            if time.monotonic() - self._watched >= self._config.watch_interval:
-                self._watched = time.monotonic()
-                self.ask(self._watch)
+            step()
         except TailraceError as error:
             self.failure = error
         except Exception as error:
@@ -124,20 +137,40 @@ class Sentinel:
         self._link.status(self.flushed)
 
     def ask(self, question: Callable[[Connection], Answer]) -> Answer:
-        """Ask the server something over the sentinel's connection, from any thread."""
-        with self._asking:
-            if self._closing:
-                raise Transient("the stream has ended")
-            if self._connection is not None:
-                try:
-                    with translated(self._config):
-                        return question(self._connection)
-                except Transient:
-                    self._connection.close()
-            # A server that takes no new connection is as good as gone.
-            self._connection = connect(self._config)
-            with translated(self._config):
-                return question(self._connection)
+        """Ask the server something over the sentinel's connection, from any thread.
+
+        A server that does not answer in time is the stream's failure too, whoever asked: the thread that
+        reads may be the one that waits here, and so never see how silent the server is.
+        """
+        timeout = self._config.timeout
+        try:
+            if not self._asking.acquire(timeout=timeout):
+                raise no_answer(self._config, timeout)
+            try:
+                if isinstance(self.failure, NoAnswer):
+                    raise no_answer(self._config, timeout)
+                return self._asked(question)
+            finally:
+                self._asking.release()
+        except NoAnswer as error:
+            self.failure = self.failure or error
+            raise
+
+    def _asked(self, question: Callable[[Connection], Answer]) -> Answer:
+        if self._ended:
+            raise Ended("the stream has ended")
+        if self._connection is not None:
+            try:
+                with translated(self._config):
+                    return question(self._connection)
+            except NoAnswer:
+                raise
+            except Transient:
+                self._connection.close()
+        # A server that takes no new connection is as good as gone.
+        self._connection = connect(self._config)
+        with translated(self._config):
+            return question(self._connection)
 
     def _settle(self, connection: Connection) -> None:
         (snapshot,) = connection.execute(SNAPSHOT).fetchone() or ("1:1:",)
@@ -147,9 +180,10 @@ class Sentinel:
         found = publication.read(connection, self._config.publication)
         if found is None:
             raise SetupMissing("the publication was dropped", remedy="tailrace setup, then tailrace snapshot")
-        if not (found.all_operations and found.via_root):
+        if not found.complete:
             raise SetupMissing(
-                "the publication no longer publishes every operation by root", remedy="tailrace setup"
+                "the publication no longer publishes every operation by root",
+                remedy="tailrace setup, then tailrace snapshot",
             )
         for ref, fault in changed(found, self._members).items():
             # What is published again is behind a gap at once; what is not published sends nothing more.

@@ -36,7 +36,7 @@ def plan(config: PostgresConfig, ref: TableRef, rows_per_chunk: int) -> list[Chu
     """Cut a table into ranges of about that many rows. Never empty."""
     if rows_per_chunk < 1:
         raise ConfigError("a chunk must have at least one row")
-    with session(config) as connection:
+    with session(config, patient=True) as connection:
         try:
             begin(connection)
             return chunks.plan(connection, catalog.existing(connection, ref), rows_per_chunk)
@@ -55,7 +55,7 @@ def read(
 ) -> Iterator[ChangeBatch]:
     """The rows of a chunk as they are now, in one transaction that ends with the chunk."""
     wanted = table if columns is None else _project(table, columns)
-    with session(config) as connection:
+    with session(config, patient=True) as connection:
         try:
             begin(connection)
             found = _locked(config, connection, table, wanted)

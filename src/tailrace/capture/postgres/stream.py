@@ -16,18 +16,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from tailrace.capture.postgres import publication, slots
-from tailrace.capture.postgres.client import Connection, session
+from tailrace.capture.postgres.client import Connection, no_answer, session
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.halts import Halts
 from tailrace.capture.postgres.link import Link
 from tailrace.capture.postgres.messages import frame_of, lsn_text
 from tailrace.capture.postgres.publication import Member
 from tailrace.capture.postgres.relations import Relations
-from tailrace.capture.postgres.sentinel import Sentinel
+from tailrace.capture.postgres.sentinel import Ended, Sentinel
 from tailrace.capture.postgres.transactions import Assembler
 from tailrace.capture.postgres.visible import Recent, settled
 from tailrace.model.change import Part
-from tailrace.model.errors import IdentityMismatch, LogLost, SetupMissing, Transient
+from tailrace.model.errors import IdentityMismatch, LogLost, SetupMissing
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef, TableSchema
 
@@ -94,7 +94,7 @@ class Stream:
             return None
         try:
             return self._start.at(sentinel.ask(slots.end))
-        except Transient:
+        except Ended:
             return None
 
     def acknowledge(self, version: int) -> int:
@@ -193,7 +193,7 @@ class Stream:
         """A server that is silent is asked for a sign of life, and given up if it gives none."""
         silence = self._silence(link)
         if silence >= self._config.timeout:
-            raise Transient(f"{self._config.name}: the server has not answered for {silence:.0f} seconds")
+            raise no_answer(self._config, silence)
         if silence >= self._config.timeout / 3 and not asked:
             link.status(sentinel.flushed, reply=True)
             return True
@@ -213,10 +213,10 @@ class Stream:
                 f"there is no publication {self._config.publication} in {self._config.name}",
                 remedy="tailrace setup",
             )
-        if not (found.all_operations and found.via_root):
+        if not found.complete:
             raise SetupMissing(
                 f"publication {self._config.publication} does not publish every operation by root",
-                remedy="tailrace setup",
+                remedy="tailrace setup, then tailrace snapshot",
             )
         slot = slots.find(connection, self._slot)
         if slot is None:

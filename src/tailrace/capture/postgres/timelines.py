@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from psycopg import pq
 
-from tailrace.capture.postgres.client import connect, session
+from tailrace.capture.postgres.client import command, connect, session, translated
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.messages import lsn_text
 from tailrace.capture.postgres.stream import IDENTITY_REMEDY, identity
@@ -44,7 +44,8 @@ def history(config: PostgresConfig, timeline: int) -> dict[int, int]:
     """The timelines before this one, and where each was left."""
     connection = connect(config, replication=True)
     try:
-        result = connection.pgconn.exec_(b"TIMELINE_HISTORY %d" % timeline)
+        with translated(config):
+            result = command(connection, b"TIMELINE_HISTORY %d" % timeline)
         if result.status != pq.ExecStatus.TUPLES_OK:
             raise NeedsOperator(
                 f"{config.name}: the history of timeline {timeline} cannot be read", remedy=IDENTITY_REMEDY
