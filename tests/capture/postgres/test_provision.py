@@ -12,7 +12,7 @@ import pytest
 from tailrace.capture.contract import Finding
 from tailrace.capture.postgres import PostgresCapture, PostgresConfig
 from tailrace.capture.postgres.slots import consumer_of, slot_name
-from tailrace.model.errors import ConfigError, LogLost, NeedsOperator, SetupMissing, Transient
+from tailrace.model.errors import ConfigError, LogLost, NeedsOperator, SchemaDrift, SetupMissing, Transient
 from tailrace.model.secret import Secret
 from tests.capture.postgres.streaming import CONSUMER, Source
 from tests.support.postgres import Database, Server
@@ -27,9 +27,7 @@ def managed(database: Database) -> Iterator[PostgresCapture]:
     with database.admin() as admin:
         admin.execute("DROP ROLE IF EXISTS manager")
         admin.execute("CREATE ROLE manager LOGIN REPLICATION IN ROLE app")
-    directory = str(database.server.directory).replace("/", "%2F")
-    url = f"postgresql://manager@{directory}:{database.server.port}/{database.name}"
-    yield PostgresCapture(PostgresConfig.from_url(url, {"timeout": 2.0}))
+    yield PostgresCapture(PostgresConfig.from_url(database.socket_url("manager"), {"timeout": 2.0}))
     with database.admin() as admin:
         admin.execute("DROP OWNED BY manager CASCADE")
         admin.execute("DROP ROLE manager")
@@ -330,3 +328,90 @@ def test_a_member_of_rds_replication_may_replicate(own_server: Server) -> None:
         assert lacking.remedy == 'GRANT rds_replication TO "tailrace"'
         admin.execute(str(lacking.remedy).encode())
     assert not [found for found in capture.coverage(refs) if found.code == "role"]
+
+
+def test_correcting_the_options_of_a_publication_does_not_hide_what_was_not_published(
+    database: Database, managed: PostgresCapture
+) -> None:
+    database.sql(ITEMS, "INSERT INTO items VALUES (1)")
+    refs = managed.resolve(["items"])
+    managed.setup(refs)
+    start, before = managed.register(CONSUMER), managed.generations()[refs[0]]
+    with database.admin() as admin:
+        admin.execute("ALTER PUBLICATION tailrace SET (publish = 'insert')")
+    database.sql("DELETE FROM items")
+    with pytest.raises(SetupMissing) as caught:
+        next(managed.live(start, refs, consumer=CONSUMER, wait=0.1))
+    assert caught.value.remedy == "tailrace setup, then tailrace snapshot"
+    (told,) = managed.setup(refs)
+    assert told.startswith("corrected the options of publication tailrace")
+    after = managed.generations()[refs[0]]
+    assert after[0] != before[0]
+    assert after[1] > start.version
+    with pytest.raises(LogLost):
+        next(managed.live(start, refs, consumer=CONSUMER, wait=0.1, accept={refs[0]: before[0]}))
+    next(managed.live(start, refs, consumer=CONSUMER, wait=0.1, accept={refs[0]: after[0]}))
+
+
+@pytest.mark.parametrize("what", ["TABLE items", "ALL TABLES"])
+def test_a_publication_whose_options_changed_and_changed_back_is_another_one(
+    database: Database, what: str
+) -> None:
+    database.sql(ITEMS, "INSERT INTO items VALUES (1)")
+    with database.admin() as admin:
+        admin.execute(f"CREATE PUBLICATION tailrace FOR {what} WITH (publish_via_partition_root)".encode())
+        capture = PostgresCapture(PostgresConfig.from_url(database.url()))
+        refs = capture.resolve(["items"])
+        start, (generation, _) = capture.register(CONSUMER), capture.generations()[refs[0]]
+        accept = {refs[0]: generation}
+        next(capture.live(start, refs, consumer=CONSUMER, wait=0.1, accept=accept))
+        # What does not touch the options leaves it as it is.
+        admin.execute("COMMENT ON PUBLICATION tailrace IS 'of the shop'")
+        admin.execute("VACUUM FULL FREEZE pg_publication")
+        next(capture.live(start, refs, consumer=CONSUMER, wait=0.1, accept=accept))
+        admin.execute("ALTER PUBLICATION tailrace SET (publish = 'insert')")
+        database.sql("DELETE FROM items")
+        admin.execute("ALTER PUBLICATION tailrace SET (publish = 'insert, update, delete, truncate')")
+    with pytest.raises(SchemaDrift, match="anew"):
+        next(capture.live(start, refs, consumer=CONSUMER, wait=0.1, accept=accept))
+
+
+def test_two_setups_at_once_do_not_forget_each_others_beginnings(
+    database: Database, managed: PostgresCapture
+) -> None:
+    database.sql(ITEMS, "CREATE TABLE other (id int PRIMARY KEY)")
+    items, other = managed.resolve(["items", "other"])
+    managed.setup([])
+    writer = database.connect()
+    writer.execute("BEGIN; INSERT INTO items VALUES (1)")
+    told: list[str] = []
+    slow = PostgresCapture(PostgresConfig.from_url(database.socket_url("manager"), {"timeout": 20.0}))
+    thread = threading.Thread(target=lambda: told.extend(slow.setup([items])))
+    thread.start()
+    wait_until(lambda: database.rows("SELECT 1 FROM pg_publication_tables WHERE tablename = 'items'"))
+    assert managed.setup([other]) == ["published table public.other"]
+    assert set(managed.generations()) == {other}
+    writer.execute("COMMIT")
+    thread.join(20)
+    assert told == ["published table public.items"]
+    assert set(managed.generations()) == {items, other}
+
+
+def test_what_another_setup_published_at_the_same_moment_is_not_claimed(
+    database: Database, managed: PostgresCapture
+) -> None:
+    database.sql(ITEMS, "CREATE TABLE other (id int PRIMARY KEY)")
+    refs = managed.resolve(["items", "other"])
+    told: list[str] = []
+    threads = [threading.Thread(target=lambda: told.extend(managed.setup(refs))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    claimed = [line for line in told if not line.startswith("finished")]
+    assert sorted(claimed) == [
+        "created publication tailrace",
+        "published table public.items",
+        "published table public.other",
+    ]
+    assert set(managed.generations()) == set(refs)
