@@ -4,7 +4,7 @@
 BIN := .venv/bin
 STAMP := .venv/.stamp
 # How many processes `make test` spreads the tests over; 0 is the one that make starts.
-PROCESSES ?= 0
+PROCESSES ?= 2
 # The newer server that the long tests take PostgreSQL capture through once more: 17 or 18.
 POSTGRES := 18
 PYTHON_FILES := src tests scripts/docs $(wildcard bench)
@@ -23,9 +23,9 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup scripts/system-packages
 demo: $(STAMP) ## Run the demonstration (DEMO_SECONDS=… to end it by itself)
 	@$(BIN)/python -m tailrace.demo
 
-test: $(STAMP) ## Run the tests, in random order (PROCESSES=2 for two at a time)
+test: $(STAMP) ## Run the tests, in random order, two at a time (PROCESSES=0 for one; TESTS=… chooses)
 	@scripts/test-servers
-	@$(BIN)/pytest -m "not long" -n $(PROCESSES) --dist worksteal $(TESTS)
+	@scripts/test $(PROCESSES) -m "not long" $(TESTS)
 
 test-long: $(STAMP) ## Run the long tests: faults at random, soak, fuzz, a newer PostgreSQL
 	@scripts/test-servers
