@@ -294,6 +294,26 @@ def test_a_new_row_that_lacks_columns_is_refused_by_name_and_nothing_is_written(
     assert content(sink) == [row(1)]
 
 
+@pytest.mark.parametrize("held", [(), (2,)])
+def test_a_row_that_lacks_columns_is_left_out_while_its_chunk_may_bring_it(
+    sink: DeltaSink, held: tuple[int, ...]
+) -> None:
+    sink.ensure("orders", TABLE)
+    sink.apply("orders", changes(*(change("c", 1, None, row(i)) for i in (0, *held))), log(0, 1))
+    sink.apply("orders", changes(change("d", 2, row(0))), log(1, 2))
+    unsettled = replace(log(2, 3), unsettled=frozenset({str(TABLE.ref)}))
+    lone = changes(change("u", 3, None, row(9, None), after_absent=["name"]))
+    assert sink.apply("orders", lone, unsettled).written == 0
+    batch = changes(
+        *(change("u", 3, None, row(i, None), after_absent=["name"]) for i in (9, *held)),
+        change("c", 3, None, row(5, None)),
+    )
+    assert sink.apply("orders", batch, unsettled).written == 1 + len(held)
+    assert content(sink) == [*(row(i) for i in held), row(5, None)]
+    with pytest.raises(DataError, match="name"):
+        sink.apply("orders", lone, log(3, 4))
+
+
 ODD = [
     "order",
     "Upper Case",

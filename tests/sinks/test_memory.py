@@ -44,8 +44,12 @@ def test_rows_that_lack_columns_are_completed_or_refused() -> None:
     sink.apply("t", changes(("c", None, row(1, "kept"))), Progress("p", 0, 1))
     sink.apply("t", changes(("u", None, row(1, None)), after_absent=["name"]), Progress("p", 1, 2))
     assert sink.read("t").to_pylist() == [row(1, "kept")]
+    lone = changes(("u", None, row(2, None)), after_absent=["name"])
     with pytest.raises(DataError, match="name"):
-        sink.apply("t", changes(("u", None, row(2, None)), after_absent=["name"]), Progress("p", 2, 3))
+        sink.apply("t", lone, Progress("p", 2, 3))
+    # Its chunk may bring it.
+    sink.apply("t", lone, Progress("p", 2, 3, unsettled=frozenset({str(TABLE.ref)})))
+    assert sink.read("t").to_pylist() == [row(1, "kept")]
 
 
 def test_columns_are_added_and_dropped_ones_stay_until_a_reset() -> None:

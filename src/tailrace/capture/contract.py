@@ -161,6 +161,10 @@ class Capture(ABC):
     def head(self) -> Position:
         """The newest committed position a reader can see now."""
 
+    def seen(self) -> int:
+        """A position that no change lies behind which a read can have seen until now."""
+        return self.head().version
+
     @abstractmethod
     def live(
         self,

@@ -21,6 +21,7 @@ from tailrace.changelog.filesystem import open_filesystem
 from tailrace.engine.gate import Closed, Gate
 from tailrace.engine.quarantine import Quarantine
 from tailrace.engine.schemas import Schemas, whole
+from tailrace.engine.seen import Seen
 from tailrace.engine.spec import Feed, Mirror, PipelineSpec
 from tailrace.model.change import ChangeBatch, Op
 from tailrace.model.errors import DataError, NeedsOperator, SchemaDrift, Transient
@@ -50,6 +51,7 @@ class BatchWriter:
         self._gate = gate
         self._observer = observer
         self._quarantine = Quarantine(spec.dead_letters) if spec.on_error == "skip" else None
+        self._seen = Seen(spec.options.get("stateDir", ""))
         self._schemas = Schemas(spec.options.get("stateDir", ""), observer)
         self._pool = ThreadPoolExecutor(PARALLEL_TABLES, thread_name_prefix="tailrace-mirror")
         for feed in spec.feeds:
@@ -84,9 +86,10 @@ class BatchWriter:
 
     def _write(self, frame: DataFrame, number: int) -> None:
         begun = time.monotonic()
-        progress, begun_tables, batches = received(frame.toArrow(), self._spec.name)
+        progress, begun_tables, seen, batches = received(frame.toArrow(), self._spec.name)
         if progress is None:
             return
+        progress = self._seen.settle(progress, seen)
         counts = _counts(batches)
         rows = sum(counts.values())
         steps = self._schemas.steps(batches, progress)
@@ -220,10 +223,15 @@ def _snapshot(mirror: Mirror) -> str:
     return f"tailrace snapshot --table {shlex.quote(name)}, then run again"
 
 
-def received(table: pa.Table, pipeline: str) -> tuple[Progress | None, set[str], list[ChangeBatch]]:
-    """A packed micro-batch: which one it is, the tables whose snapshot has begun by its end, its changes."""
+def received(
+    table: pa.Table, pipeline: str
+) -> tuple[Progress | None, set[str], dict[str, int], list[ChangeBatch]]:
+    """A packed micro-batch: which one it is, the tables whose snapshot has begun by its end, up to where its
+    chunks of tables may have seen the log, its changes.
+    """
     progress: Progress | None = None
     begun: set[str] = set()
+    seen: dict[str, int] = {}
     batches: list[ChangeBatch] = []
     for kind, payload in zip(table["kind"].to_pylist(), table["payload"], strict=True):
         if kind == "progress":
@@ -231,9 +239,12 @@ def received(table: pa.Table, pipeline: str) -> tuple[Progress | None, set[str],
                 body = json.loads(payload.as_buffer().to_pybytes())
                 start, end = Offset.from_json(body["start"]), Offset.from_json(body["end"])
                 progress, begun = _progress(start, end, pipeline), set(end.snapshots)
+        elif kind == "seen":
+            for name, position in json.loads(payload.as_buffer().to_pybytes()).items():
+                seen[name] = max(position, seen.get(name, 0))
         else:
             batches.append(unpack(payload.as_buffer()))
-    return progress, begun, batches
+    return progress, begun, seen, batches
 
 
 def _progress(start: Offset, end: Offset, pipeline: str) -> Progress:
@@ -243,7 +254,15 @@ def _progress(start: Offset, end: Offset, pipeline: str) -> Progress:
         if start.snapshots.get(table) != cursor and cursor.of
     }
     position = end.position
-    return Progress(pipeline, start.position.version, position.version, moved, position.source)
+    unfinished = {table for table, cursor in end.snapshots.items() if not cursor.complete}
+    return Progress(
+        pipeline,
+        start.position.version,
+        position.version,
+        moved,
+        position.source,
+        frozenset(unfinished.union(moved)),
+    )
 
 
 def _without_snapshot(batch: ChangeBatch) -> ChangeBatch:

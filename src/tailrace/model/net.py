@@ -9,7 +9,7 @@ slower way (`tailrace.model.partial`), which only they pay for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -70,6 +70,17 @@ class NetChanges:
     def empty(self) -> bool:
         """Whether applying it would change nothing."""
         return not (self.reset or self.upserts.num_rows or self.deletes.num_rows)
+
+    def upserting(self, rows: npt.NDArray[np.bool_]) -> NetChanges:
+        """With these rows of `upserts` only."""
+        mask = pa.array(rows)
+        return replace(
+            self,
+            upserts=self.upserts.filter(mask),
+            upserts_meta=self.upserts_meta.filter(mask),
+            exact=None if self.exact is None else self.exact.filter(mask),
+            absent=None if self.absent is None else self.absent.filter(mask),
+        )
 
 
 class Rows:

@@ -45,6 +45,9 @@ class Progress:
     sources are never compared. `snapshots` has an entry for each table that has snapshot rows in the batch,
     by the text of its `TableRef`: the id of the snapshot's plan, and how many of the plan's chunks are done
     with this batch (index of its last chunk + 1).
+
+    `unsettled` are the tables, likewise, of which rows may be missing that the batch's changes speak of:
+    their chunk is not read yet, or it was read after a delete that comes later in the log.
     """
 
     pipeline: str
@@ -52,6 +55,7 @@ class Progress:
     end: int
     snapshots: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     source: str = ""
+    unsettled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,12 @@ class TableSink(ABC):
     def apply(self, target: str, net: NetChanges, progress: Progress) -> Report:
         """Apply net changes and record the progress, both or neither.
 
-        Rows that lack columns keep those of the row with their key; DataError where there is none, unless the
-        columns came `later`: then they are NULL. A reset replaces everything, columns included. Without one
-        added columns are added, and dropped ones stay, with what they have; SchemaDrift where a column is
-        retyped, where it is added and older rows may have been `filled`, and where it is added again. A batch
-        that is recorded, or older than what is recorded, is skipped.
+        Rows that lack columns keep those of the row with their key. Where there is none, columns that came
+        `later` are NULL; else a row of a table that is `unsettled` is left out, for its chunk brings it whole
+        or its delete follows, and one of any other table is a DataError. A reset replaces everything, columns
+        included. Without one added columns are added, and dropped ones stay, with what they have; SchemaDrift
+        where a column is retyped, where it is added and older rows may have been `filled`, and where it is
+        added again. A batch that is recorded, or older than what is recorded, is skipped.
         """
 
     @abstractmethod

@@ -51,6 +51,10 @@ def read_slice(
         else:
             for batch in group:
                 yield packed("changes", str(batch.table.ref), len(batch), pack(batch))
+    if view == "packed" and part.chunks:
+        # Changes up to here may be in the chunks, and come by the log all the same.
+        tables, seen = sorted({str(read.chunk.table) for read in part.chunks}), capture.seen()
+        yield packed("seen", "", 0, json.dumps(dict.fromkeys(tables, seen)).encode())
 
 
 def packed(kind: str, table: str, rows: int, payload: bytes) -> pa.RecordBatch:

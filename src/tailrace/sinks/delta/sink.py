@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import random
 import time
-from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pyarrow as pa
 
 from tailrace.model.errors import ConfigError, DataError, SchemaDrift, Transient, UsageError
@@ -73,18 +73,20 @@ class DeltaSink(TableSink):
         if exists and net.empty:
             return Report()
         before = delta.version if exists else 0
-        report = self._write(delta, net, record, exists=exists)
+        unsettled = str(net.table.ref) in progress.unsettled
+        report = self._write(delta, net, record, exists=exists, unsettled=unsettled)
         # Versions also grow by the clean-up itself, so it is due when a multiple was passed.
         every = self._config.maintain_every
         if delta.version // every > before // every and (note := delta.maintain()):
             report = Report(report.written, report.deleted, notes=(note,))
         return report
 
-    def _write(self, delta: DeltaTarget, net: NetChanges, record: dict[str, int], *, exists: bool) -> Report:
+    def _write(
+        self, delta: DeltaTarget, net: NetChanges, record: dict[str, int], *, exists: bool, unsettled: bool
+    ) -> Report:
         missing = lacking(net)
-        strict = {name: rows for name, rows in missing.items() if name not in net.later}
         if not exists or net.reset:
-            _refuse_partial(net.table, strict)
+            net = _completable(net, None, unsettled=unsettled)
             _refuse_filled(net.table, list(missing))
             upserts, _ = typed(net)
             if exists:
@@ -96,12 +98,12 @@ class DeltaSink(TableSink):
         # Of an empty mirror only rows of this very batch may be older than a column.
         _refuse_filled(net.table, [n for n in delta.lacking(net.table) if not empty or n in missing])
         delta.adapt(net.table, net.dropped)
+        net = _completable(net, None if empty else delta, unsettled=unsettled)
+        if net.empty:
+            return Report()
         if empty:
-            _refuse_partial(net.table, strict)
             delta.write(delta.padded(typed(net)[0]), "append", record)
             return Report(written=net.upserts.num_rows)
-        if strict:
-            _refuse_new_partial(delta, net, strict)
         counts = delta.merge(merge_source(net), record)
         return Report(written=net.upserts.num_rows, deleted=int(counts.get("num_target_rows_deleted", 0)))
 
@@ -150,15 +152,6 @@ def _check(table: TableSchema) -> None:
             )
 
 
-def _refuse_partial(table: TableSchema, missing: dict[str, Any]) -> None:
-    if missing:
-        raise DataError(
-            f"table {table.ref}: new rows lack the columns {', '.join(sorted(missing))}",
-            remedy=f"make a new snapshot of {table.ref}",
-            place=str(table.ref),
-        )
-
-
 def _refuse_filled(table: TableSchema, added: list[str]) -> None:
     """Refuse columns that are new to older rows and may have a value in them all the same."""
     filled = [name for name in added if table.column(name).filled]
@@ -171,17 +164,29 @@ def _refuse_filled(table: TableSchema, added: list[str]) -> None:
         )
 
 
-def _refuse_new_partial(
-    delta: DeltaTarget,
-    net: NetChanges,
-    missing: dict[str, Any],
-) -> None:
-    """Refuse rows that lack columns and are not in the target, where nothing could complete them."""
-    identity = list(net.table.identity)
-    plain = [f"k{i}" for i in range(len(identity))]
-    held = delta.keys(identity).select(identity).rename_columns(plain)
-    keys = typed(net)[0].select(identity).rename_columns(plain)
-    for name, mask in missing.items():
-        partial = keys.filter(pa.array(mask))
-        if partial.join(held, plain, join_type="left anti").num_rows:
-            _refuse_partial(net.table, {name: mask})
+def _completable(net: NetChanges, delta: DeltaTarget | None, *, unsettled: bool) -> NetChanges:
+    """Without rows that lack columns and are not in the target, where nothing could complete them.
+
+    They are an error, unless a chunk of the table's snapshot will bring them, or the log their delete.
+    """
+    strict = {name: rows for name, rows in lacking(net).items() if name not in net.later}
+    if not strict:
+        return net
+    strangers = np.logical_or.reduce(list(strict.values()))
+    if delta is not None:
+        identity = list(net.table.identity)
+        plain = [f"k{i}" for i in range(len(identity))]
+        held = delta.keys(identity).select(identity).rename_columns(plain)
+        keys = typed(net)[0].select(identity).rename_columns(plain)
+        keys = keys.append_column("row", pa.array(np.arange(keys.num_rows))).filter(pa.array(strangers))
+        found = keys.join(held, plain, join_type="left anti").column("row").to_numpy()
+        strangers = np.zeros_like(strangers)
+        strangers[found] = True
+    if strangers.any() and not unsettled:
+        names = [name for name, rows in strict.items() if (rows & strangers).any()]
+        raise DataError(
+            f"table {net.table.ref}: new rows lack the columns {', '.join(sorted(names))}",
+            remedy=f"make a new snapshot of {net.table.ref}",
+            place=str(net.table.ref),
+        )
+    return net.upserting(~strangers) if strangers.any() else net

@@ -58,7 +58,12 @@ class MemoryTableSink(TableSink):
             if row["_change_type"] == "delete":
                 deleted += rows.pop(key, None) is not None
             elif row["_change_type"] == "upsert":
-                rows[key] = _completed(table, net, row, rows.get(key))
+                lost = [name for name in row["_absent"] or () if name not in net.later]
+                if lost and key not in rows:
+                    if str(table.ref) in progress.unsettled:
+                        continue
+                    raise _partial(table, lost)
+                rows[key] = _completed(table, row, rows.get(key))
                 written += 1
         held.table, held.rows, held.dropped = table, rows, dropped
         held.end = progress.end if net.reset else max(held.end, progress.end)
@@ -93,16 +98,16 @@ def _adapted(held: _Target, net: NetChanges) -> tuple[TableSchema, set[str]]:
     return replace(new, columns=columns), held.dropped | (net.dropped & set(change.dropped))
 
 
-def _completed(
-    table: TableSchema, net: NetChanges, row: dict[str, Any], old: dict[str, Any] | None
-) -> dict[str, Any]:
+def _partial(table: TableSchema, lost: Sequence[str]) -> DataError:
+    return DataError(
+        f"table {table.ref}: a new row lacks its columns {', '.join(lost)}",
+        remedy="make a new snapshot of the table",
+        place=str(table.ref),
+    )
+
+
+def _completed(table: TableSchema, row: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:
     absent = row["_absent"] or ()
-    if old is None and (lost := [name for name in absent if name not in net.later]):
-        raise DataError(
-            f"table {table.ref}: a new row lacks its columns {', '.join(lost)}",
-            remedy="make a new snapshot of the table",
-            place=str(table.ref),
-        )
     kept = {name: value for name, value in (old or {}).items() if name in absent or name not in row}
     return {c.name: kept.get(c.name, row.get(c.name)) for c in table.columns}
 
