@@ -415,3 +415,44 @@ def test_what_another_setup_published_at_the_same_moment_is_not_claimed(
         "published table public.other",
     ]
     assert set(managed.generations()) == set(refs)
+
+
+def test_truncating_one_partition_is_in_no_log_and_the_check_says_so(database: Database) -> None:
+    source = Source(
+        database,
+        "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE high PARTITION OF parted FOR VALUES FROM (10) TO (20)",
+    )
+    source.sql("INSERT INTO parted VALUES (1), (11)", "TRUNCATE low", "TRUNCATE parted")
+    assert [change.op for change in source.changes()] == ["c", "c", "t"]
+    told = found(source.capture, "info")["partition_truncate"]
+    assert told.table == "public.parted"
+    assert "TRUNCATE" in told.message
+    assert "DELETE" in (told.remedy or "")
+
+
+@pytest.mark.parametrize("what", ["ALL TABLES", "TABLES IN SCHEMA public"])
+def test_a_table_that_may_be_unlogged_for_a_while_unseen_is_warned_of(database: Database, what: str) -> None:
+    if "SCHEMA" in what and database.server_version < 150000:
+        pytest.skip("unavailable: PostgreSQL 15, which publishes schemas")
+    database.sql(ITEMS)
+    with database.admin() as admin:
+        admin.execute(f"CREATE PUBLICATION tailrace FOR {what} WITH (publish_via_partition_root)".encode())
+    capture = PostgresCapture(PostgresConfig.from_url(database.url()))
+    warning = found(capture, "warning")["unlogged_unseen"]
+    assert "SET UNLOGGED" in warning.message
+    assert "FOR TABLE" in (warning.remedy or "")
+    generation = capture.generations()
+    # The server allows it, writes nothing of it to the log, and leaves no mark on the table.
+    database.sql(
+        "ALTER TABLE items SET UNLOGGED", "INSERT INTO items VALUES (1)", "ALTER TABLE items SET LOGGED"
+    )
+    assert capture.generations() == generation
+
+
+def test_the_server_lets_nobody_unlog_a_table_that_is_published_by_name(database: Database) -> None:
+    source = Source(database, ITEMS)
+    assert "unlogged_unseen" not in found(source.capture, "warning")
+    with pytest.raises(psycopg.Error, match="part of a publication"):
+        source.sql("ALTER TABLE items SET UNLOGGED")

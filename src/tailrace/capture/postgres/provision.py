@@ -218,7 +218,18 @@ def _table(connection: Connection, ref: TableRef, known: publication.Publication
     if there is not None and not there.key:
         message = f"table {ref} has no primary key: its changes can be fed, but not mirrored"
         found.append(Finding("warning", "no_key", message, str(ref), "give the table a primary key"))
+    if there is not None and there.partitioned:
+        message = f"TRUNCATE of a single partition of {ref} is not in the log; that of the table itself is"
+        remedy = f"DELETE the partition's rows instead, or run tailrace snapshot --table {ref} after it"
+        found.append(Finding("info", "partition_truncate", message, str(ref), remedy))
     member = known.members.get(ref) if known is not None else None
+    if member is not None and not member.named:
+        message = (
+            f"the publication does not name table {ref}, so the server allows ALTER TABLE … SET UNLOGGED: what "
+            "is written to the table until SET LOGGED is not in the log"
+        )
+        remedy = "use a publication that names its tables (FOR TABLE …), or take a snapshot after SET LOGGED"
+        found.append(Finding("warning", "unlogged_unseen", message, str(ref), remedy))
     if member is not None and member.filtered:
         message = (
             f"the publication has a row filter for table {ref}: the log has the rows that pass it, "

@@ -65,7 +65,10 @@ AND relation IN (SELECT %(oid)s::oid UNION SELECT relid FROM pg_partition_tree(%
 
 @dataclass(frozen=True)
 class Member:
-    """A published table. `began` is None where setup of it has not ended."""
+    """A published table. `began` is None where setup of it has not ended.
+
+    `named` tells one that the publication names from one that comes with a schema or with all tables.
+    """
 
     ref: TableRef
     oid: int
@@ -73,6 +76,7 @@ class Member:
     filtered: bool
     began: int | None
     columns: tuple[str, ...] | None = None
+    named: bool = True
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,8 @@ def read(connection: Connection, name: str) -> Publication | None:
         generation = f"{oid}-{entry}-{changed}"
         began = recorded.get(generation, None if found.ours and found.owned else 0)
         columns = None if listed is None else tuple(listed)
-        member = Member(TableRef(schema, table), oid, generation, filtered, began, columns)
+        named = entry.startswith("r")
+        member = Member(TableRef(schema, table), oid, generation, filtered, began, columns, named)
         members.setdefault(member.ref, member)
     return replace(found, members=members)
 
