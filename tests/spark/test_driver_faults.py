@@ -10,6 +10,7 @@ import pytest
 
 from tailrace.capture.scripted import ScriptedCapture, ScriptedSource
 from tailrace.model.errors import LogLost
+from tailrace.model.position import Position
 from tailrace.spark.driver import StreamDriver
 from tailrace.spark.offsets import Offset
 from tailrace.spark.options import SourceOptions
@@ -38,12 +39,12 @@ class Bench:
     def insert(self, *numbers: int) -> int:
         return self.source.insert(self.items, *map(row, numbers))
 
-    def next(self, driver: StreamDriver, start: Offset) -> Offset:
+    def next(self, driver: StreamDriver, start: Offset, max_rows: int | None = None) -> Offset:
         """The end of the next batch, once there is one."""
         ends: list[Offset] = [start]
 
         def moved() -> bool:
-            ends.append(driver.latest(start, max_rows=None, max_bytes=None))
+            ends.append(driver.latest(start, max_rows=max_rows, max_bytes=None))
             return ends[-1] != start
 
         wait_until(moved, timeout=30)
@@ -104,3 +105,39 @@ def test_a_jump_over_a_gap_that_came_to_nothing_is_made_again(bench: Bench, busy
     read = bench.read(again, start, end)
     assert [op for op, _ in read] == ["s"] + ["r"] * bench.source.head
     assert bench.read(bench.driver(), start, end) == read, "also after a crash"
+
+
+def test_a_table_that_began_anew_is_read_behind_all_that_was_captured_of_it_before(bench: Bench) -> None:
+    start = begun(bench)
+    bench.insert(1)
+    bench.insert(2)
+    wait_until(lambda: bench.lives[0]._log().end == 2)
+    bench.close()
+    # Nobody captured this: a row of it that the log has must not come after the snapshot.
+    bench.source.recreate(bench.items)
+    latest = bench.insert(3)
+
+    again = bench.driver()
+    seen: list[tuple[int, set[str]]] = []
+    while not any("r" in ops for _, ops in seen):
+        end = bench.next(again, start, max_rows=1)
+        seen.append((end.position.version, {op for op, _ in bench.read(again, start, end)}))
+        start = end
+    assert [ops for _, ops in seen[:2]] == [{"c"}, {"c"}]
+    assert seen[-1][0] == latest
+
+
+def test_a_chunk_waits_until_all_that_is_captured_is_visible(bench: Bench) -> None:
+    waited: list[int] = []
+
+    class Watching(ScriptedCapture):
+        def wait_visible(self, position: Position, timeout: float) -> None:  # noqa: ARG002
+            waited.append(position.version)
+
+    driver = bench.driver(Watching(bench.source))
+    start = driver.initial()
+    end = bench.next(driver, start)
+    bench.insert(1)
+    wait_until(lambda: driver._log().end == 1)
+    driver.partitions(start, end, single=False)
+    assert (end.position.version, waited) == (0, [1])

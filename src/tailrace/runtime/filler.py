@@ -200,7 +200,7 @@ class Filler:
         if target is None:
             target = self._capture.head()
         version = target.version if isinstance(target, Position) else target
-        self._target = max(self._target, version)
+        self.hurry(version)
         deadline = None if timeout is None else time.monotonic() + timeout
         look = 0.5 if enough is None else 0.05
         while (end := self.wait(version - 1, look)) < version or not self._proved.wait(0.02):
@@ -216,6 +216,10 @@ class Filler:
             if deadline is not None and time.monotonic() >= deadline:
                 raise Transient(f"the changelog reached {end}, not {version}, in {timeout:g} s")
         return end
+
+    def hurry(self, version: int) -> None:
+        """Publish progress up to here without delay, also where it brings no rows."""
+        self._target = max(self._target, version)
 
     def raise_if_failed(self) -> None:
         """Raise the error that ended the thread, if one did."""

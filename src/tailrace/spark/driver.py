@@ -13,7 +13,7 @@ import hashlib
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tailrace.capture.contract import TABLE_STOPPED, Capture
@@ -83,6 +83,8 @@ class StreamDriver:
         self._filler: Filler | None = None
         self._generations: dict[TableRef, str] = {}
         self._held: set[str] = set()
+        self._renewed: set[str] = set()
+        self._renewed_at = 0
         self._initial: Offset | None = None
         self._newest: Offset | None = None
         self._bounded = False
@@ -168,7 +170,10 @@ class StreamDriver:
         if chunks:
             # The barrier. Only this process knows what was delivered; visibility never shrinks, so what holds
             # here holds for the executors that read later.
-            self._capture.wait_visible(end.position, VISIBLE_TIMEOUT)
+            # All that is captured, and not the batch alone: of a table that stopped for a while its chunk is
+            # what brings the changes that the changelog has passed over.
+            seen = Position(changelog.source, max(end.position.version, changelog.end))
+            self._capture.wait_visible(seen, VISIBLE_TIMEOUT)
         tables = tuple(self._refs)
         progress = {"start": start.to_json(), "end": end.to_json()}
         if single and windows:
@@ -302,7 +307,27 @@ class StreamDriver:
             cut=cut,
         )
         self._filler.start()
+        self._renew(start, accepted)
         return self._filler
+
+    def _renew(self, start: Offset, accepted: Mapping[TableRef, str]) -> None:
+        """Note the tables of which the log up to now may have a beginning and lack the rest."""
+        cursors, asked = start.snapshots, self._snapshots.requests
+        self._renewed = {
+            table
+            for table, generation in ((str(ref), generation) for ref, generation in accepted.items())
+            if table in cursors and (table in asked or cursors[table].generation != generation)
+        }
+        if self._renewed and self._filler is not None:
+            self._renewed_at = self._patiently(self._capture.head).version
+            self._filler.hurry(self._renewed_at)
+
+    def _early(self, version: int) -> set[str]:
+        """Tables whose snapshot must not begin here: older changes of them may follow."""
+        changelog, until = self._log(), self._renewed_at
+        if self._renewed and changelog.end >= until and changelog.bound(version, up_to=until) == version:
+            self._renewed = set()
+        return self._renewed
 
     def _moved(self, offset: Offset) -> Offset:
         """The offset under the name that the source has now: after a fail-over it is another one."""
@@ -432,7 +457,7 @@ class StreamDriver:
         room = None if max_rows is None else max_rows - changelog.rows(at, version)
         parts = self._options.partitions or DEFAULT_PARTITIONS
         cursors = self._snapshots.advance(
-            start, self._generations, room=room, parts=parts, held=self._stopped()
+            start, self._generations, room=room, parts=parts, held=self._stopped() | self._early(version)
         )
         return Offset(start.position.at(version), cursors)
 
@@ -453,4 +478,6 @@ class StreamDriver:
         changelog.reset(position)
         begin = Offset(position, dict(start.snapshots))
         self._open(begin)
+        # All of this log is from after their setup.
+        self._renewed = set()
         return self._advance(begin, max_rows, None)
