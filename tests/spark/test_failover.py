@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.changelog.filesystem import open_filesystem
 from tailrace.model.errors import IdentityMismatch
+from tailrace.model.table import TableRef
+from tailrace.runtime.history import FILE, Entry, read_history
 from tailrace.spark.offsets import Offset
 from tests.spark.querying import Query
 from tests.support.postgres import PASSWORD, Database, Server, own_server
@@ -42,6 +45,11 @@ def insert(server: Server, database: Database, number: int) -> None:
         application.execute(f"INSERT INTO items VALUES ({number})".encode())
 
 
+def history(state: Path) -> dict[TableRef, list[Entry]]:
+    fs, root = open_filesystem(str(state / "changelog"))
+    return read_history(fs, f"{root}/{FILE}")
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_query_goes_on_with_a_server_that_took_over_behind_its_position(
     own_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart: bool
@@ -52,6 +60,7 @@ def test_a_query_goes_on_with_a_server_that_took_over_behind_its_position(
     database.sql("INSERT INTO items VALUES (2)")
     query.until("items", "c", "2")
     before = query.offset.position
+    known = history(tmp_path)
     if restart:
         query.driver.close()
     promoted(own_server)
@@ -61,6 +70,7 @@ def test_a_query_goes_on_with_a_server_that_took_over_behind_its_position(
     query.until("items", "c", "3")
     assert query.offset.position.source != before.source
     assert query.offset.position.version > before.version
+    assert history(tmp_path) == known != {}
     if not restart:
         # Nothing came twice, and nothing was read again.
         assert [row[1] for row in query.rows if row[1] in "rcud"] == ["r", "c", "c"]

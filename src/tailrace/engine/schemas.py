@@ -46,7 +46,8 @@ class Schemas:
     def _before(self, ref: TableRef, progress: Progress) -> TableSchema | None:
         if self._history is None:
             fs, root = open_filesystem(self._state_dir)
-            self._history = read_history(fs, f"{root}/changelog/{FILE}", progress.source)
+            # Of whichever name: a batch that is repeated after a fail-over has the former one.
+            self._history = read_history(fs, f"{root}/changelog/{FILE}")
         entry = at(self._history.get(ref, ()), progress.start)
         return None if entry is None else entry.schema
 

@@ -23,6 +23,7 @@ from tailrace.capture.contract import Capture
 from tailrace.changelog.statefile import read_state, write_state
 from tailrace.model.change import ChangeBatch
 from tailrace.model.errors import ConfigError, NeedsOperator, StateUnreadable
+from tailrace.model.position import Position
 from tailrace.model.table import TableRef, TableSchema, schema_change
 from tailrace.runtime.observer import Observer, Silence
 
@@ -145,8 +146,7 @@ class SchemaHistory:
         self._unsaved = True
         if self._check is not None:
             self._check()
-        tables = [[entry.to_json() for entry in entries] for entries in self._entries.values()]
-        write_state(self._fs, self._path, KIND, {"source": self._source, "tables": tables})
+        _write(self._fs, self._path, self._source, self._entries)
         self._unsaved = False
 
 
@@ -165,16 +165,32 @@ def tell(observer: Observer, old: TableSchema, new: TableSchema, position: int) 
     )
 
 
-def read_history(fs: pafs.FileSystem, path: str, source: str) -> dict[TableRef, list[Entry]]:
-    """The history of this source in a file; none where there is no file, or one of another source."""
+def read_history(fs: pafs.FileSystem, path: str, source: str | None = None) -> dict[TableRef, list[Entry]]:
+    """The history in a file; none where there is no file, or it is not of this source."""
     body = read_state(fs, path, KIND)
-    if body is None or body.get("source") != source:
+    if body is None or source not in (None, body.get("source")):
         return {}
     try:
         tables = [[Entry.from_json(entry) for entry in entries] for entries in body["tables"]]
     except (KeyError, TypeError, ValueError) as error:
         raise StateUnreadable("state lacks fields", place=path) from error
     return {entries[0].schema.ref: entries for entries in tables if entries}
+
+
+def carry(fs: pafs.FileSystem, path: str, former: str, position: Position) -> None:
+    """Go on with the history of a source that had this name, up to where it got another; idempotent.
+
+    What was captured beyond is captured again, and may be another log.
+    """
+    if former == position.source or not (known := read_history(fs, path, former)):
+        return
+    kept = {ref: [e for e in entries if e.position <= position.version] for ref, entries in known.items()}
+    _write(fs, path, position.source, kept)
+
+
+def _write(fs: pafs.FileSystem, path: str, source: str, history: Mapping[TableRef, Sequence[Entry]]) -> None:
+    tables = [[entry.to_json() for entry in entries] for entries in history.values()]
+    write_state(fs, path, KIND, {"source": source, "tables": tables})
 
 
 def at(entries: Sequence[Entry], position: int) -> Entry | None:

@@ -31,6 +31,7 @@ from tailrace.model.errors import (
 )
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef
+from tailrace.runtime import history
 from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.filler import Filler
 from tailrace.spark import jumps
@@ -292,6 +293,7 @@ class StreamDriver:
         if new := [str(ref) for ref in fresh if str(ref) in self._held]:
             raise SetupMissing(f"not set up for capture: {', '.join(new)}", remedy="tailrace setup")
         changelog = self._open_changelog(start.position.source, formerly=former)
+        history.carry(self._fs, f"{self._root}/changelog/{history.FILE}", former, start.position)
         self._refill(changelog, start)
         # The GIL: a decoding thread must not make Spark's calls wait for their turn.
         sys.setswitchinterval(0.0005)
