@@ -82,7 +82,7 @@ def recorded(database: Database) -> list[bytes]:
     database.sql(*_PLAIN, *_STREAMED)
     end = source.head().version
     low = database.url("?options=-c%20logical_decoding_work_mem%3D64kB")
-    link = Link(PostgresConfig.from_url(low), f"tailrace_{CONSUMER}", begin=0, streaming=True)
+    link = Link(PostgresConfig.from_url(low), f"tailrace_{CONSUMER}", begin=0)
     found: list[bytes] = []
     deadline = time.monotonic() + 120
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.capture.postgres.client import Connection
 from tailrace.model.errors import SchemaDrift
 from tests.capture.postgres.streaming import CONSUMER, Source, background
 from tests.support.postgres import Database
@@ -311,3 +312,25 @@ def test_lag_is_told_in_bytes_and_is_zero_at_the_head(database: Database) -> Non
     assert lag.bytes is not None
     assert lag.bytes > 0
     assert source.capture.lag(source.head()).bytes == 0
+
+
+def test_tables_that_the_log_describes_are_looked_up_without_new_connections(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [f"t{n}" for n in range(5)]
+    source = Source(database, *(f"CREATE TABLE {table} (id int PRIMARY KEY)" for table in tables))
+    with background(source.open(), source.start, source.refs) as stream:
+        source.sql("INSERT INTO t0 VALUES (0)")
+        wait_until(lambda: stream.changes)
+        made: list[object] = []
+        connect = Connection.connect
+
+        def counted(*given: Any, **named: Any) -> Connection:
+            made.append(given)
+            return connect(*given, **named)
+
+        monkeypatch.setattr(Connection, "connect", counted)
+        for table in tables:
+            source.sql(f"ALTER TABLE {table} ADD n int", f"INSERT INTO {table} VALUES (1, 2)")
+        wait_until(lambda: len(stream.changes) == 1 + len(tables))
+        assert made == []

@@ -35,14 +35,19 @@ def schema_at(
         ]
     }
     key = _key(relation, now, remembered)
-    return TableSchema(ref, made, key, generation=generation, extra=extra)
+    if now is not None and now.partitioned:
+        # The log describes the root, and has of a row what its partition's identity says.
+        key_before = not catalog.without_key(connection, now)
+    else:
+        key_before = relation.identity != "i" or {c.name for c in relation.columns if c.key}.issuperset(key)
+    return TableSchema(ref, made, key, generation=generation, key_before=key_before, extra=extra)
 
 
 class _Columns:
     def __init__(self, connection: Connection, now: catalog.Relation | None, remembered: Remembered) -> None:
         self._connection = connection
         self._now = {attribute.name: attribute for attribute in now.images} if now is not None else {}
-        self._domains = catalog.domains(connection)
+        self._domains = now.domains if now is not None else catalog.domains(connection)
         # Newer ones replace older ones.
         self._types: dict[tuple[int, int], str] = {}
         self._columns: dict[tuple[str, int, int], Column] = {}

@@ -33,7 +33,7 @@ _UNDEFINED = "42704"
 class Link:
     """A slot that is being read, from `begin` on or from its confirmed position, whichever is later."""
 
-    def __init__(self, config: PostgresConfig, slot: str, *, begin: int, streaming: bool) -> None:
+    def __init__(self, config: PostgresConfig, slot: str, *, begin: int) -> None:
         self._config = config
         self._lock = threading.Lock()
         self._connection = connect(config, replication=True)
@@ -43,7 +43,7 @@ class Link:
         try:
             with translated(config):
                 self._as_it_is()
-                self._start(slot, begin, streaming)
+                self._start(slot, begin)
                 self._pgconn.nonblocking = 1
         except BaseException:
             self._connection.close()
@@ -56,17 +56,12 @@ class Link:
         if self._connection.info.parameter_status("server_encoding") == "SQL_ASCII":
             self._connection.execute("SET client_encoding TO 'SQL_ASCII'")
 
-    def _start(self, slot: str, begin: int, streaming: bool) -> None:
+    def _start(self, slot: str, begin: int) -> None:
         published = sql.Identifier(self._config.publication).as_string(self._connection)
         # A string of this language knows no escapes: a backslash is one, and only the quote is doubled.
         names = sql.SQL("'" + published.replace("'", "''") + "'")
-        options: list[tuple[str, sql.Composable]] = [
-            ("proto_version", sql.Literal("2" if streaming else "1")),
-            ("publication_names", names),
-        ]
-        if streaming:
-            options.append(("streaming", sql.Literal("on")))
-        chosen = sql.SQL(", ").join(sql.SQL(name + " {}").format(value) for name, value in options)
+        # Every server that is known streams large transactions while they run.
+        chosen = sql.SQL("proto_version '2', streaming 'on', publication_names {}").format(names)
         query = sql.SQL("START_REPLICATION SLOT {} LOGICAL " + lsn_text(begin) + " ({})").format(
             sql.Identifier(slot), chosen
         )

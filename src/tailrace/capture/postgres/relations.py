@@ -7,10 +7,10 @@ the schema of their own position.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tailrace.capture.postgres.client import session
+from tailrace.capture.postgres.client import Connection
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.described import schema_at
 from tailrace.capture.postgres.halts import Halts
@@ -19,6 +19,9 @@ from tailrace.capture.postgres.publication import Member
 from tailrace.capture.postgres.visible import Recent
 from tailrace.model.errors import SchemaDrift
 from tailrace.model.table import ColumnType, TableRef, TableSchema
+
+# Puts a question to the server over a connection that is open already.
+Ask = Callable[[Callable[[Connection], TableSchema]], TableSchema]
 
 
 def overridden(schema: TableSchema, types: Mapping[str, str]) -> TableSchema:
@@ -45,7 +48,10 @@ class Relations:
         halts: Halts,
         recent: Recent,
         remembered: Mapping[TableRef, Sequence[TableSchema]],
+        *,
+        ask: Ask,
     ) -> None:
+        self._ask = ask
         self._config, self._halts, self._recent, self._remembered = config, halts, recent, remembered
         self._members = dict(members)
         self._by_oid = {member.oid: member for member in members.values()}
@@ -88,5 +94,6 @@ class Relations:
 
     def _schema(self, relation: Relation, member: Member) -> TableSchema:
         remembered = self._remembered.get(member.ref, ())
-        with session(self._config) as connection:
-            return schema_at(connection, relation, member.ref, member.generation, remembered)
+        return self._ask(
+            lambda connection: schema_at(connection, relation, member.ref, member.generation, remembered)
+        )

@@ -26,7 +26,7 @@ _SLOTS = """
 SELECT slot_name, plugin, slot_type, database, active_pid, wal_status,
        (restart_lsn - '0/0'::pg_lsn)::int8, (confirmed_flush_lsn - '0/0'::pg_lsn)::int8,
        (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
-        - restart_lsn)::int8, safe_wal_size, database = current_database(),
+        - restart_lsn)::int8, database = current_database(),
        to_jsonb(s) ->> 'invalidation_reason' -- since 17
 FROM pg_catalog.pg_replication_slots s
 """
@@ -45,7 +45,6 @@ class Slot:
     restart: int | None
     confirmed: int | None
     retained: int | None
-    safe: int | None
     here: bool | None
     reason: str | None = None
 

@@ -115,15 +115,8 @@ class Stream:
         self._recorded = slot.restart or 0
         confirmed = slot.confirmed or 0
         self._recent.begin(begin)
-        link = Link(self._config, self._slot, begin=begin, streaming=True)
+        link = Link(self._config, self._slot, begin=begin)
         interval = min(self._config.status_interval, patience / 4000) if patience else 10.0
-        assembler = Assembler(
-            self._start,
-            Relations(self._config, members, self._halts, self._recent, self._remembered).watch,
-            self._recent.note,
-            spill_bytes=self._config.spill_bytes,
-            spill_directory=self._config.spill_directory,
-        )
         sentinel = self._sentinel = Sentinel(
             self._config,
             link,
@@ -133,6 +126,16 @@ class Stream:
             halts=self._halts,
             confirmed=confirmed,
             interval=interval,
+        )
+        relations = Relations(
+            self._config, members, self._halts, self._recent, self._remembered, ask=sentinel.ask
+        )
+        assembler = Assembler(
+            self._start,
+            relations.watch,
+            self._recent.note,
+            spill_bytes=self._config.spill_bytes,
+            spill_directory=self._config.spill_directory,
         )
         try:
             yield from self._read(link, assembler, sentinel, wait)
