@@ -224,6 +224,10 @@ def test_a_slot_whose_log_was_removed_stops_with_the_remedy(own_server: Server) 
 
 def test_a_promoted_server_is_refused_by_its_timeline(own_server: Server) -> None:
     source = Source(own_server.database(), ITEMS)
+    source.sql("INSERT INTO items VALUES (1)")
+    delivered = source.parts()[-1].position
+    old = source.open()
+    assert old.acknowledge(source.start, consumer=CONSUMER) == source.start
     own_server.stop()
     (own_server.data / "standby.signal").touch()
     own_server.start()
@@ -234,6 +238,12 @@ def test_a_promoted_server_is_refused_by_its_timeline(own_server: Server) -> Non
     with pytest.raises(IdentityMismatch, match="timeline") as caught:
         source.changes(until=source.start, capture=source.open())
     assert "snapshot" in (caught.value.remedy or "")
+    # A capture that knew the timeline before goes on with the one that is.
+    with pytest.raises(IdentityMismatch, match="timeline"):
+        old.acknowledge(delivered, consumer=CONSUMER)
+    moved = old.moved(delivered)
+    assert moved.source != delivered.source
+    assert old.acknowledge(moved, consumer=CONSUMER) == moved
 
 
 def test_another_server_is_refused(database: Database, own_server: Server) -> None:

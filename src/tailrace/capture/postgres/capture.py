@@ -48,7 +48,6 @@ class PostgresCapture(Capture):
         self._guard = threading.Lock()
         self._stream: Stream | None = None
         self._remembered: Mapping[TableRef, Sequence[TableSchema]] = {}
-        self._source: str | None = None
         self._named: str | None = None
 
     def identity(self) -> str:
@@ -181,8 +180,10 @@ class PostgresCapture(Capture):
             if position.source != stream.source:
                 raise self._other()
             return position.at(stream.acknowledge(position.version))
-        self._expect(position)
         with session(self._config, patient=True) as connection:
+            # Asked each time: a fail-over changes it.
+            if position.source != identity(connection, self._config):
+                raise self._other()
             found = slots.find(connection, slots.slot_name(self._config, consumer))
             if found is None:
                 raise slots.missing(slots.slot_name(self._config, consumer))
@@ -276,12 +277,6 @@ class PostgresCapture(Capture):
     def _streaming(self) -> bool:
         stream = self._stream
         return stream is not None and stream.reading
-
-    def _expect(self, position: Position) -> None:
-        if self._source is None:
-            self._source = self.identity()
-        if position.source != self._source:
-            raise self._other()
 
     def _other(self) -> IdentityMismatch:
         return IdentityMismatch(
