@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from tailrace.app.backends import opened
 from tailrace.app.belonging import known_offset, strangers
-from tailrace.app.parts import captured_tables, feeds_of, mirrors_of
-from tailrace.capture.contract import Capture, Finding
+from tailrace.app.parts import captured_tables, feeds_of, mirrored_tables, mirrors_of
+from tailrace.capture.contract import KEY_UNTOLD, Capture, Finding
 from tailrace.model.errors import (
     ConfigError,
     IdentityMismatch,
@@ -44,7 +44,7 @@ def judge(config: Config, capture: Capture, refs: Sequence[TableRef]) -> list[Fi
         return findings
     offset = known_offset(config)
     read_before = set() if offset is None else set(offset.snapshots)
-    for finding in capture.coverage(refs):
+    for finding in covered(config, capture, refs):
         # What a former run relied on must not change under it; of any other table a run installs capture.
         if (
             finding.code in ("not_set_up", "drift")
@@ -58,6 +58,20 @@ def judge(config: Config, capture: Capture, refs: Sequence[TableRef]) -> list[Fi
         remedy = "local[2], spark://host:7077, yarn or k8s://https://host:443 in [spark]"
         findings.append(Finding("error", "spark_master", message, remedy=remedy))
     return findings
+
+
+def covered(config: Config, capture: Capture, refs: Sequence[TableRef]) -> list[Finding]:
+    """What the capture finds; what only a mirror cannot live with is an error where there is one."""
+    findings = capture.coverage(refs)
+    if not any(finding.code == KEY_UNTOLD for finding in findings):
+        return findings
+    mirrored = {str(ref) for ref in mirrored_tables(config, capture, refs)}
+    return [
+        replace(finding, severity="error")
+        if finding.code == KEY_UNTOLD and finding.table in mirrored
+        else finding
+        for finding in findings
+    ]
 
 
 def _unwritables(config: Config) -> list[Finding]:
@@ -108,6 +122,7 @@ def refuse(findings: Sequence[Finding]) -> None:
         "not_set_up": SetupMissing,
         "drift": SchemaDrift,
         "other_source": IdentityMismatch,
+        KEY_UNTOLD: NeedsOperator,
     }
     for finding in findings:
         if finding.severity == "error":

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.app.backends import capture_for, opened
-from tailrace.app.judging import refuse, unwritable
+from tailrace.app.judging import covered, refuse, unwritable
 from tailrace.app.parts import captured_tables, checkpoint_of, spark_log_of
 from tailrace.capture.contract import Finding
 from tailrace.model.errors import ConfigError, StateOwned
@@ -47,7 +47,7 @@ def setup(config: Config) -> list[str]:
     refuse_while_running(config, patience=LEAVING_SECONDS)
     with opened(config) as capture:
         refs = captured_tables(config, capture)
-        refuse([f for f in capture.coverage(refs) if f.code not in ("not_set_up", "drift")])
+        refuse([f for f in covered(config, capture, refs) if f.code not in ("not_set_up", "drift")])
         return capture.setup(refs)
 
 

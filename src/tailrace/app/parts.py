@@ -74,6 +74,12 @@ def check_types(capture: Capture, types: Mapping[str, str]) -> None:
         raise ConfigError(f"types: {name} is {what}", remedy=remedy)
 
 
+def mirrored_tables(config: Config, capture: Capture, refs: Sequence[TableRef]) -> set[TableRef]:
+    """The tables that some [[table]] means."""
+    named = [table.name for table in config.tables]
+    return set(refs) if "*" in named else set(_resolved(config, capture, named))
+
+
 def mirrors_of(config: Config, capture: Capture, refs: Sequence[TableRef]) -> tuple[Mirror, ...]:
     from tailrace.engine.spec import Mirror
 

@@ -43,6 +43,8 @@ class Capabilities:
 
 
 TABLE_STOPPED = "table_stopped"
+# The table can be fed; the log does not tell a mirror which row a change is of (`TableSchema.key_before`).
+KEY_UNTOLD = "key_untold"
 
 
 @dataclass(frozen=True)

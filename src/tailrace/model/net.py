@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.change import META, ChangeBatch, Op
-from tailrace.model.errors import ConfigError, UsageError
+from tailrace.model.errors import ConfigError, DataError, UsageError
 from tailrace.model.evolve import evolve
 from tailrace.model.keys import Keys, number_keys
 from tailrace.model.partial import complete
@@ -143,6 +143,7 @@ def net(batches: Sequence[ChangeBatch]) -> NetChanges:
     reset = int(markers[np.argmax(order[markers])]) if len(markers) else None
     live = np.ones(rows.count, dtype=bool) if reset is None else order > order[reset]
     live[markers] = False
+    _refuse_untold(rows, live)
     alike = evolve(rows.batches, [live[a:b] for a, b in pairwise(rows.starts)], order, table)
     rows = rows if alike.batches is rows.batches else Rows(alike.batches)
 
@@ -176,6 +177,21 @@ def _identified(table: TableSchema) -> TableSchema:
             place=str(table.ref),
         )
     return table
+
+
+def _refuse_untold(rows: Rows, live: npt.NDArray[np.bool_]) -> None:
+    """Refuse updates and deletes of nobody knows which row: one whose key changed would be there twice."""
+    if all(batch.table.key_before for batch in rows.batches):
+        return
+    for batch, _ in rows.split(_deleting(rows, live)):
+        if not batch.table.key_before:
+            ref = batch.table.ref
+            raise DataError(
+                f"table {ref}: rows were updated or deleted, and the log does not have the key that they had",
+                remedy="let the log carry the key (PostgreSQL: ALTER TABLE … REPLICA IDENTITY DEFAULT, or "
+                "FULL), then make a new snapshot of the table",
+                place=str(ref),
+            )
 
 
 def _upserting(rows: Rows, live: npt.NDArray[np.bool_]) -> Ints:

@@ -95,8 +95,10 @@ class TableSchema:
     `key` names the catalog's primary key columns in key order; it is empty where a table has none.
     `row_id` names the pseudo column that identifies rows where there is no primary key (SQLite's rowid); it
     then is a column of every image too. `generation` changes whenever capture of the table starts anew, and
-    the changes between two generations were not captured. `extra` is what the capture wants to know again of
-    this schema after a restart: JSON only, kept by the schema history and nowhere else.
+    the changes between two generations were not captured. `key_before` says whether the log has the key of a
+    row as it was before an update or delete; without it nobody knows which row that was. `extra` is what the
+    capture wants to know again of this schema after a restart: JSON only, kept by the schema history and
+    nowhere else.
     """
 
     ref: TableRef
@@ -104,6 +106,7 @@ class TableSchema:
     key: tuple[str, ...] = ()
     row_id: str | None = None
     generation: str = ""
+    key_before: bool = True
     extra: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
@@ -140,6 +143,8 @@ class TableSchema:
             "key": list(self.key),
             "row_id": self.row_id,
             "generation": self.generation,
+            # As a rule it is so, and schemas of older states are hashed without it.
+            **({} if self.key_before else {"key_before": False}),
         }
 
     @classmethod
@@ -153,6 +158,7 @@ class TableSchema:
                 tuple(body["key"]),
                 body["row_id"],
                 body["generation"],
+                body.get("key_before", True),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StateUnreadable("a table schema in the state cannot be read") from error

@@ -181,29 +181,28 @@ def test_a_key_with_a_generated_column_is_no_key_of_the_images(
     assert (schema.key, columns(schema)) == ((), [("a", "integer")])
 
 
-def test_every_replica_identity_is_told_with_its_columns(database: Database, reader: Connection) -> None:
-    make = "CREATE TABLE {} (id int PRIMARY KEY, a int NOT NULL, b int NOT NULL, c int, UNIQUE (b, a))"
-    for name in ("standard", "full_", "by_index", "none_"):
+def test_an_identity_without_the_primary_key_is_told_by_table_or_partition(
+    database: Database, reader: Connection
+) -> None:
+    make = "CREATE TABLE {} (id int PRIMARY KEY, a int NOT NULL, UNIQUE (a, id), UNIQUE (a) INCLUDE (id))"
+    for name in ("standard", "full_", "wider", "other"):
         database.app.execute(make.format(name))
     database.sql(
         "ALTER TABLE full_ REPLICA IDENTITY FULL",
-        "ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_b_a_key",
-        "ALTER TABLE none_ REPLICA IDENTITY NOTHING",
-        "CREATE TABLE keyless (a int)",
-        "CREATE TABLE deferred (id int PRIMARY KEY DEFERRABLE)",
+        "ALTER TABLE wider REPLICA IDENTITY USING INDEX wider_a_id_key",
+        "ALTER TABLE other REPLICA IDENTITY USING INDEX other_a_id_key1",
+        "CREATE TABLE root (id int PRIMARY KEY, a int NOT NULL) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF root DEFAULT",
+        "CREATE UNIQUE INDEX by_a ON part (a)",
+        "ALTER TABLE part REPLICA IDENTITY USING INDEX by_a",
     )
 
-    def identity(name: str) -> tuple[str, tuple[str, ...]]:
-        found = catalog.existing(reader, public(name)).identity
-        return found.kind, found.columns
+    def without_key(name: str) -> list[TableRef]:
+        return catalog.without_key(reader, catalog.existing(reader, public(name)))
 
-    assert identity("standard") == ("default", ("id",))
-    assert identity("full_") == ("full", ("id", "a", "b", "c"))
-    assert identity("by_index") == ("index", ("b", "a"))
-    assert identity("none_") == ("nothing", ())
-    assert identity("keyless") == ("default", ())
-    assert identity("deferred") == ("default", ())
-    assert catalog.describe(reader, public("deferred")).key == ("id",)
+    assert not without_key("standard") + without_key("full_") + without_key("wider")
+    assert without_key("other") == [public("other")]
+    assert without_key("root") == without_key("part") == [public("part")]
 
 
 def test_the_estimate_knows_tables_never_analysed_and_partitions(

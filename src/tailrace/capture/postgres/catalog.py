@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
 from tailrace.capture.postgres.client import Connection
 from tailrace.capture.postgres.types import column_type
@@ -19,8 +18,6 @@ from tailrace.model.table import Column, ColumnType, TableRef, TableSchema, quot
 
 # In `TableSchema.extra`: name, type, modifier and column type of each column.
 TYPES = "types"
-IdentityKind = Literal["default", "full", "index", "nothing"]
-_IDENTITIES: dict[str, IdentityKind] = {"d": "default", "f": "full", "i": "index", "n": "nothing"}
 
 
 @dataclass(frozen=True)
@@ -51,18 +48,6 @@ class Index:
 
 
 @dataclass(frozen=True)
-class Identity:
-    """The replica identity: which columns the log has of a row that is updated or deleted.
-
-    No columns means that the log cannot tell rows apart, and that PostgreSQL refuses UPDATE and DELETE of the
-    table once it is published. A full identity has every column.
-    """
-
-    kind: IdentityKind
-    columns: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Relation:
     """A table as it is now."""
 
@@ -71,7 +56,6 @@ class Relation:
     partitioned: bool
     attributes: tuple[Attribute, ...]
     indexes: tuple[Index, ...]
-    identity: Identity
     domains: Mapping[int, tuple[int, int]]
 
     @property
@@ -102,7 +86,7 @@ class Relation:
 
 
 _CLASS = """
-SELECT c.oid::int8, c.relkind = 'p', c.relreplident::text
+SELECT c.oid::int8, c.relkind = 'p'
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
 """
@@ -115,16 +99,28 @@ SELECT attnum, attname, atttypid::int8, atttypmod, pg_catalog.format_type(atttyp
 FROM pg_catalog.pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
 _INDEXES = """
-SELECT c.relname, i.indisprimary, i.indimmediate, i.indisreplident,
-       array_agg(a.attname::text ORDER BY k.place)
+SELECT c.relname, i.indisprimary, i.indimmediate, array_agg(a.attname::text ORDER BY k.place)
 FROM pg_catalog.pg_index i
 JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
 CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
 LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND a.attnotnull
 WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND k.place <= i.indnkeyatts
-GROUP BY c.relname, i.indisprimary, i.indimmediate, i.indisreplident
+GROUP BY c.relname, i.indisprimary, i.indimmediate
 HAVING bool_and(a.attname IS NOT NULL)
 ORDER BY i.indisprimary DESC, count(*), c.relname
+"""
+_WITHOUT_KEY = """
+SELECT n.nspname, c.relname
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'r' AND c.relreplident = 'i' AND (
+    c.oid = %(oid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s::oid::regclass)))
+AND NOT %(key)s::text[] <@ ARRAY(
+    SELECT a.attname::text
+    FROM pg_catalog.pg_index i
+    CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+    WHERE i.indrelid = c.oid AND i.indisreplident AND k.place <= i.indnkeyatts)
+ORDER BY 1, 2
 """
 
 
@@ -141,38 +137,19 @@ def relation(connection: Connection, ref: TableRef) -> Relation | None:
     row = connection.execute(_CLASS, (ref.schema, ref.name)).fetchone()
     if row is None:
         return None
-    oid, partitioned, identity = row
+    oid, partitioned = row
     attributes = tuple(Attribute(*found) for found in connection.execute(_ATTRIBUTES, (oid,)).fetchall())
     rows = connection.execute(_INDEXES, (oid,)).fetchall()
     indexes = tuple(
-        Index(name, tuple(columns), primary, immediate) for name, primary, immediate, _, columns in rows
+        Index(name, tuple(columns), primary, immediate) for name, primary, immediate, columns in rows
     )
-    chosen = next((tuple(columns) for _, _, _, replica, columns in rows if replica), ())
-    return Relation(
-        oid,
-        ref,
-        partitioned,
-        attributes,
-        indexes,
-        _identity(_IDENTITIES[identity], attributes, indexes, chosen),
-        domains(connection),
-    )
+    return Relation(oid, ref, partitioned, attributes, indexes, domains(connection))
 
 
-def _identity(
-    kind: IdentityKind,
-    attributes: tuple[Attribute, ...],
-    indexes: tuple[Index, ...],
-    chosen: tuple[str, ...],
-) -> Identity:
-    if kind == "full":
-        return Identity(kind, tuple(a.name for a in attributes if not a.generated))
-    if kind == "index":
-        return Identity(kind, chosen)
-    if kind == "default":
-        # A key that is checked at commit only cannot identify rows for the log.
-        return Identity(kind, next((i.columns for i in indexes if i.primary and i.immediate), ()))
-    return Identity(kind, ())
+def without_key(connection: Connection, found: Relation) -> list[TableRef]:
+    """The table, or those of its partitions, whose log has not the primary key of a row as it was."""
+    rows = connection.execute(_WITHOUT_KEY, {"oid": found.oid, "key": list(found.key)}).fetchall()
+    return [TableRef(schema, name) for schema, name in rows]
 
 
 def existing(connection: Connection, ref: TableRef) -> Relation:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from psycopg import errors
 
-from tailrace.capture.contract import Finding
+from tailrace.capture.contract import KEY_UNTOLD, Finding
 from tailrace.capture.postgres import catalog, privileges, publication, slots
 from tailrace.capture.postgres.client import Connection, session
 from tailrace.capture.postgres.config import PostgresConfig
@@ -222,11 +222,13 @@ def _table(connection: Connection, ref: TableRef, known: publication.Publication
         message = f"TRUNCATE of a single partition of {ref} is not in the log; that of the table itself is"
         remedy = f"DELETE the partition's rows instead, or run tailrace snapshot --table {ref} after it"
         found.append(Finding("info", "partition_truncate", message, str(ref), remedy))
+    if there is not None:
+        found += _key_untold(connection, there)
     member = known.members.get(ref) if known is not None else None
     if member is not None and not member.named:
         message = (
-            f"the publication does not name table {ref}, so the server allows ALTER TABLE … SET UNLOGGED: what "
-            "is written to the table until SET LOGGED is not in the log"
+            f"the publication does not name table {ref}, so the server allows ALTER TABLE … SET UNLOGGED: "
+            "what is written to the table until SET LOGGED is not in the log"
         )
         remedy = "use a publication that names its tables (FOR TABLE …), or take a snapshot after SET LOGGED"
         found.append(Finding("warning", "unlogged_unseen", message, str(ref), remedy))
@@ -247,6 +249,21 @@ def _table(connection: Connection, ref: TableRef, known: publication.Publication
             remedy = "publish the table without a column list"
             found.append(Finding("warning", "column_list", message, str(ref), remedy))
     return found
+
+
+def _key_untold(connection: Connection, there: catalog.Relation) -> list[Finding]:
+    identity = "DEFAULT" if any(index.primary and index.immediate for index in there.indexes) else "FULL"
+    return [
+        Finding(
+            "warning",
+            KEY_UNTOLD,
+            f"the replica identity of table {table} is an index that lacks columns of the primary key: its "
+            "changes can be fed, but not mirrored, for the log does not tell which row they are of",
+            str(there.ref),
+            f"ALTER TABLE {publication.names([table])} REPLICA IDENTITY {identity}",
+        )
+        for table in catalog.without_key(connection, there)
+    ]
 
 
 def _published(
