@@ -8,7 +8,6 @@ the schema of their own position.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from tailrace.capture.postgres.client import Connection
 from tailrace.capture.postgres.config import PostgresConfig
@@ -16,26 +15,13 @@ from tailrace.capture.postgres.described import schema_at
 from tailrace.capture.postgres.halts import Halts
 from tailrace.capture.postgres.messages import Relation
 from tailrace.capture.postgres.publication import Member
+from tailrace.capture.postgres.types import overridden
 from tailrace.capture.postgres.visible import Recent
 from tailrace.model.errors import SchemaDrift
-from tailrace.model.table import ColumnType, TableRef, TableSchema
+from tailrace.model.table import TableRef, TableSchema
 
 # Puts a question to the server over a connection that is open already.
 Ask = Callable[[Callable[[Connection], TableSchema]], TableSchema]
-
-
-def overridden(schema: TableSchema, types: Mapping[str, str]) -> TableSchema:
-    """The schema with the types that the configuration names."""
-    if not types:
-        return schema
-    ref = schema.ref
-    columns = []
-    for column in schema.columns:
-        place = f"{ref.name}.{column.name}"
-        name = types.get(f"{ref.schema}.{place}") or types.get(place)
-        kind = ColumnType(name) if name else column.type
-        columns.append(replace(column, type=kind))
-    return replace(schema, columns=tuple(columns))
 
 
 class Relations:

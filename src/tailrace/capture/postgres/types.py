@@ -14,12 +14,13 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.model.table import ColumnType
+from tailrace.model.table import Column, ColumnType, TableSchema
 
 CANONICAL: Mapping[str, str] = {
     "DateStyle": "ISO",
@@ -81,6 +82,17 @@ def column_type(
     if oid == _NUMERIC:
         return _numeric(typmod)
     return _BUILT_IN.get(oid, _TEXT)
+
+
+def overridden(schema: TableSchema, types: Mapping[str, str]) -> TableSchema:
+    """The schema with the column types that the configuration names, by `table.column`."""
+
+    def chosen(column: Column) -> Column:
+        place = f"{schema.ref.name}.{column.name}"
+        name = types.get(f"{schema.ref.schema}.{place}") or types.get(place)
+        return replace(column, type=ColumnType(name)) if name else column
+
+    return replace(schema, columns=tuple(map(chosen, schema.columns))) if types else schema
 
 
 def _numeric(typmod: int) -> ColumnType:
