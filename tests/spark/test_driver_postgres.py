@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.model.errors import LogLost
 from tailrace.spark.offsets import Offset
 from tailrace.spark.source import open_capture
 from tests.spark.querying import Query
 from tests.support.postgres import PASSWORD, Database, database, postgres
+from tests.support.waiting import wait_until
 
 __all__ = ["database", "postgres"]
 
@@ -43,3 +45,24 @@ def test_a_replayed_batch_that_ended_at_no_transaction_takes_in_no_later_one(
     again.until("items", "c", "2")
     assert again.rows == [("items", "c", '{"id":2}')]
     again.driver.close()
+
+
+def test_a_query_whose_slot_was_dropped_delivers_what_it_has_and_leaves_no_new_slot(
+    shop: Database, tmp_path: Path
+) -> None:
+    query = Query(shop, tmp_path)
+    query.until("items", "r", "1")
+    query.until("others", "r", "1")
+    shop.sql("INSERT INTO items VALUES (2)")
+    head = open_capture(query.options).head().version
+    wait_until(lambda: query.driver._log().end >= head)
+    query.driver.close()
+    with shop.admin() as admin:
+        admin.execute("SELECT pg_drop_replication_slot(%s)", shop.slots())
+
+    again = Query(shop, tmp_path, query.offset)
+    again.until("items", "c", "2")
+    with pytest.raises(LogLost, match="there is no replication slot"):
+        wait_until(again.batch, timeout=30)
+    again.driver.close()
+    assert shop.slots() == []

@@ -8,6 +8,7 @@ decides how much of it, and how many snapshot chunks, the next micro-batch holds
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import logging
@@ -285,7 +286,10 @@ class StreamDriver:
         fresh = [ref for ref in self._refs if str(ref) not in start.snapshots and ref not in gone]
         self._patiently(lambda: self._prepare(fresh))
         former, start = start.position.source, self._moved(start)
-        self._patiently(lambda: self._capture.register(self._consumer))
+        # A cursor that is gone is not made anew, only to keep log for nobody. That it is gone the filler says,
+        # and what was captured is delivered first.
+        with contextlib.suppress(LogLost):
+            self._patiently(lambda: self._capture.register(self._consumer, start.position))
         self._generations = {ref: found[0] for ref, found in self._capture.generations().items()}
         self._snapshots.look_for_requests()
         accepted = self._accepted(start)

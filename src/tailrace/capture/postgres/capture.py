@@ -16,7 +16,7 @@ from tailrace.capture.postgres.messages import lsn_text
 from tailrace.capture.postgres.stream import IDENTITY_REMEDY, Stream, identity
 from tailrace.capture.postgres.visible import Recent
 from tailrace.model.change import ChangeBatch, Part
-from tailrace.model.errors import IdentityMismatch, LogLost, SetupMissing, Transient, UsageError
+from tailrace.model.errors import IdentityMismatch, SetupMissing, Transient, UsageError
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef, TableSchema
 
@@ -99,14 +99,10 @@ class PostgresCapture(Capture):
             found = slots.find(connection, name)
             if found is not None:
                 return Position(source, slots.checked(found, connection).confirmed or 0)
-            made = slots.create(connection, name)
-            if at is not None and (made.confirmed or 0) > at.version:
-                slots.drop(connection, name)
-                raise LogLost(
-                    f"no slot keeps the log after {lsn_text(at.version)} for {consumer}",
-                    remedy="start at the newest position instead, with a snapshot",
-                )
-            return Position(source, made.confirmed or 0)
+            if at is not None:
+                # A new slot begins behind everything that there is.
+                raise slots.missing(name)
+            return Position(source, slots.create(connection, name).confirmed or 0)
 
     def forget(self, consumer: str) -> None:
         with session(self._config, patient=True) as connection:
