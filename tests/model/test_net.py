@@ -283,6 +283,22 @@ def test_rows_from_before_a_column_lack_it_and_those_from_before_a_drop_lose_it(
     assert found.dropped == {"big"}
 
 
+def test_rows_that_lack_columns_already_lack_a_later_one_too() -> None:
+    wider = table_of({"id": "long", "name": "string", "big": "string", "n": "long"})
+    rows = [
+        change("u", 0, None, {"id": 1, "name": "a", "big": None}, after_absent=["big"]),
+        change("u", 1, None, {"id": 2, "name": None, "big": None}, after_absent=["name", "big"]),
+        change("d", 2, {"id": 3, "name": None, "big": None}, before_absent=["name", "big"]),
+        change("u", 3, None, {"id": 4, "name": "a", "big": "b"}, after_absent=[]),
+    ]
+    newest = batch_of(wider, [change("c", 4, None, {"id": 5, "name": "a", "big": "b", "n": 1})])
+    found = net([batch_of(SIMPLE, rows), newest])
+    absent = (found.absent or pa.nulls(0)).to_pylist()
+    lacks = {i: set(names or ()) for i, names in zip(found.upserts["id"].to_pylist(), absent, strict=True)}
+    assert lacks == {1: {"big", "n"}, 2: {"name", "big", "n"}, 4: {"n"}, 5: set()}
+    assert found.deletes["id"].to_pylist() == [3]
+
+
 def test_a_column_that_is_dropped_and_added_again_is_drift() -> None:
     narrow = table_of({"id": "long", "name": "string"})
     with pytest.raises(SchemaDrift, match="added big"):

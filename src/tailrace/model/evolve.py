@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from tailrace.model.change import ChangeBatch, Op, schema_of
 from tailrace.model.errors import SchemaDrift
-from tailrace.model.render import field_of, optional
+from tailrace.model.render import absent_lists, absent_masks, field_of, optional
 from tailrace.model.table import SchemaChange, TableSchema, schema_change
 
 _NAMES = pa.list_(pa.string())
@@ -112,8 +112,8 @@ def _image(image: pa.StructArray, table: TableSchema) -> pa.StructArray:
 
 
 def _absent(there: pa.Array, known: pa.ListArray | None, lacking: list[str]) -> pa.ListArray:
+    valid = np.asarray(there.to_numpy(zero_copy_only=False))
     if known is None or known.null_count == len(known):
-        gone = np.asarray(pc.invert(there).to_numpy(zero_copy_only=False))
-        return pa.array([lacking], _NAMES).take(pa.array(np.zeros(len(there), np.int64), mask=gone))
-    pairs = zip(known.to_pylist(), there.to_pylist(), strict=True)
-    return pa.array([[*(names or ()), *lacking] if valid else names for names, valid in pairs], _NAMES)
+        return pa.array([lacking], _NAMES).take(pa.array(np.zeros(len(there), np.int64), mask=~valid))
+    lists = absent_lists({**absent_masks(known, len(there)), **dict.fromkeys(lacking, valid)})
+    return pa.nulls(len(there), _NAMES) if lists is None else lists

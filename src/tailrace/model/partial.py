@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tailrace.model.change import Op
 from tailrace.model.errors import DataError
 from tailrace.model.keys import Keys
-from tailrace.model.render import absent_masks, field_of, optional
+from tailrace.model.render import absent_lists, absent_masks, field_of, optional
 from tailrace.model.table import TableSchema
 
 if TYPE_CHECKING:
@@ -286,12 +286,5 @@ def _cuts(chunks: list[pa.Array], chunk: Ints, within: Ints, most: int) -> list[
 
 
 def _still_absent(sources: dict[str, Ints]) -> pa.ChunkedArray | None:
-    names = list(sources)
-    matrix = np.stack([sources[name] < 0 for name in names], axis=1)
-    lacks = matrix.any(axis=1)
-    if not lacks.any():
-        return None
-    offsets = np.concatenate(([0], np.cumsum(matrix.sum(axis=1)))).astype(np.int32)
-    flat = pa.array(names).take(pa.array(np.nonzero(matrix)[1]))
-    lists = pa.ListArray.from_arrays(pa.array(offsets), flat, mask=pa.array(~lacks))
-    return pa.chunked_array([lists])
+    lists = absent_lists({name: source < 0 for name, source in sources.items()})
+    return None if lists is None else pa.chunked_array([lists])

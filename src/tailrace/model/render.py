@@ -9,7 +9,7 @@ puts the pieces together. How values look is in `docs/envelope.md`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,6 +125,17 @@ def absent_masks(absent: pa.ListArray | None, rows: int) -> dict[str, npt.NDArra
         mask[parents[codes == code]] = True
         masks[name] = mask
     return masks
+
+
+def absent_lists(masks: Mapping[str, npt.NDArray[np.bool_]]) -> pa.ListArray | None:
+    """For each row the names of the columns that it lacks, as in a batch; None where no row lacks any."""
+    matrix = np.stack(list(masks.values()), axis=1)
+    lacks = matrix.any(axis=1)
+    if not lacks.any():
+        return None
+    offsets = np.concatenate(([0], np.cumsum(matrix.sum(axis=1)))).astype(np.int32)
+    names = pa.array(list(masks)).take(pa.array(np.nonzero(matrix)[1]))
+    return pa.ListArray.from_arrays(pa.array(offsets), names, mask=pa.array(~lacks))
 
 
 def _overlay(values: pa.StringArray, tagged: pa.StringArray) -> pa.StringArray:
