@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tailrace.capture.scripted import ScriptedCapture, ScriptedSource
-from tailrace.model.errors import LogLost
+from tailrace.capture.contract import Chunk
+from tailrace.capture.scripted import Faults, ScriptedCapture, ScriptedSource
+from tailrace.model.errors import LogLost, Transient
 from tailrace.model.position import Position
+from tailrace.model.table import TableRef, TableSchema
 from tailrace.spark.driver import StreamDriver
 from tailrace.spark.offsets import Offset
 from tailrace.spark.options import SourceOptions
@@ -50,9 +52,11 @@ class Bench:
         wait_until(moved, timeout=30)
         return ends[-1]
 
-    def read(self, driver: StreamDriver, start: Offset, end: Offset) -> list[tuple[str, str | None]]:
+    def read(
+        self, driver: StreamDriver, start: Offset, end: Offset, capture: ScriptedCapture | None = None
+    ) -> list[tuple[str, str | None]]:
         """(op, image) of a batch."""
-        capture = ScriptedCapture(self.source)
+        capture = capture or ScriptedCapture(self.source)
         return [
             (found["op"], found["after"])
             for part in driver.partitions(start, end, single=False)
@@ -141,3 +145,63 @@ def test_a_chunk_waits_until_all_that_is_captured_is_visible(bench: Bench) -> No
     wait_until(lambda: driver._log().end == 1)
     driver.partitions(start, end, single=False)
     assert (end.position.version, waited) == (0, [1])
+
+
+class Flaky(ScriptedCapture):
+    """Fails once wherever it is asked something, and then answers."""
+
+    def __init__(self, source: ScriptedSource) -> None:
+        super().__init__(source, faults=Faults(connect=1, visible=1, at_chunk=1))
+        self.failed: set[str] = set()
+
+    def _once(self, what: str) -> None:
+        if what not in self.failed:
+            self.failed.add(what)
+            raise Transient(f"{what} fails once")
+
+    def resolve(self, names: Sequence[str]) -> list[TableRef]:
+        self._once("resolve")
+        return super().resolve(names)
+
+    def generations(self) -> dict[TableRef, tuple[str, int]]:
+        self._once("generations")
+        return super().generations()
+
+    def head(self) -> Position:
+        self._once("head")
+        return super().head()
+
+    def plan(self, table: TableRef, *, rows_per_chunk: int) -> list[Chunk]:
+        self._once("plan")
+        return super().plan(table, rows_per_chunk=rows_per_chunk)
+
+    def describe(self, ref: TableRef) -> TableSchema:
+        self._once("describe")
+        return super().describe(ref)
+
+
+def test_a_passing_fault_of_the_source_ends_no_query(bench: Bench) -> None:
+    bench.insert(1, 2)
+    capture = Flaky(bench.source)
+    driver = bench.driver(capture)
+    start = driver.initial()
+    driver.prepare_available_now()
+    bench.insert(3)
+    end = bench.next(driver, start)
+    ops = [op for op, _ in bench.read(driver, start, end)]
+    assert sorted(ops) == ["c", "r", "r", "r", "s"]
+    assert capture.failed == {"resolve", "generations", "head", "plan", "describe"}
+    assert not capture.faults.visible
+
+
+def test_a_chunk_whose_reading_breaks_before_its_first_rows_is_read_again(bench: Bench) -> None:
+    bench.insert(1, 2)
+    driver = bench.driver()
+    start = driver.initial()
+    end = bench.next(driver, start)
+    capture = Flaky(bench.source)
+    capture.faults.connect = 0
+    ops = [op for op, _ in bench.read(driver, start, end, capture)]
+    assert ops == ["s", "r", "r"]
+    assert capture.failed == {"describe"}
+    assert (capture.faults.visible, capture.faults.at_chunk) == (0, None)

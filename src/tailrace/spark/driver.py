@@ -15,7 +15,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from tailrace.capture.contract import TABLE_STOPPED, Capture
 from tailrace.changelog.filesystem import open_filesystem
@@ -28,23 +28,21 @@ from tailrace.model.errors import (
     SchemaDrift,
     SetupMissing,
     TailraceError,
-    Transient,
 )
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef
 from tailrace.runtime import history
-from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.filler import Filler
 from tailrace.spark import jumps
 from tailrace.spark.named import resolved
 from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.partitions import ChunkRead, Slice, share
+from tailrace.spark.patience import patiently
 from tailrace.spark.plans import PlanStore
 from tailrace.spark.snapshots import Snapshots
 
 LONG_POLL = 0.5
-PATIENCE = 60.0
 LOOK_FOR_REQUESTS = 1.0
 VISIBLE_TIMEOUT = 60.0
 DEFAULT_PARTITIONS = 2
@@ -52,7 +50,6 @@ DEFAULT_PARTITIONS = 2
 ENOUGH_BYTES = 24 << 20
 GAPS = (LogLost, SchemaDrift, SetupMissing)
 logger = logging.getLogger("tailrace.spark")
-T = TypeVar("T")
 
 
 def consumer_name(state_dir: str) -> str:
@@ -77,7 +74,7 @@ class StreamDriver:
         self._consumer = options.consumer or consumer_name(options.state_dir)
         self._capture = open_capture(options)
         self._fs, self._root = open_filesystem(options.state_dir)
-        self._refs = resolved(self._capture, options.tables, self._filled() or ())
+        self._refs = patiently(lambda: resolved(self._capture, options.tables, self._filled() or ()))
         self._snapshots = Snapshots(
             self._capture, PlanStore(self._fs, self._root), self._refs, options.chunk_rows
         )
@@ -96,24 +93,24 @@ class StreamDriver:
     def initial(self) -> Offset:
         """Where a new query begins. The same answer again until Spark has logged the first offset."""
         if self._initial is None:
-            self._initial = self._patiently(self._begin)
+            self._initial = patiently(self._begin)
         return self._initial
 
     def latest(self, start: Offset, *, max_rows: int | None, max_bytes: int | None) -> Offset:
         """The end of the next micro-batch; `start` itself after a long poll in which nothing came."""
         try:
-            end = self._next(start, max_rows, max_bytes)
+            end = patiently(lambda: self._next(start, max_rows, max_bytes))
         except TailraceError as error:
             if isinstance(error, IdentityMismatch) and self._failed_over(start):
                 return start
-            start = self._here(start)
+            here = self._here(start)
             # What was captured before the error is delivered before it.
-            end = self._captured(start, max_rows, max_bytes)
-            if end == start:
+            end = self._captured(here, max_rows, max_bytes)
+            if end == here:
                 if not isinstance(error, GAPS) or self._options.fail_on_data_loss:
                     raise
                 logger.warning("%s: taking a fresh snapshot, as failOnDataLoss is false", error.message)
-                end = self._jump(start, max_rows)
+                end = patiently(lambda: self._jump(here, max_rows))
         self._newest = end
         return end
 
@@ -160,6 +157,9 @@ class StreamDriver:
 
         With `single` one task reads everything, unless the batch holds chunks only.
         """
+        return patiently(lambda: self._tasks(start, end, single))
+
+    def _tasks(self, start: Offset, end: Offset, single: bool) -> list[Slice]:
         filler = self._filler or self._open(start, cut=end.position.version)
         changelog = self._log()
         if end.position.source != changelog.source:
@@ -225,19 +225,6 @@ class StreamDriver:
             self._changelog.close()
             self._changelog = None
 
-    def _patiently(self, act: Callable[[], T]) -> T:
-        """Repeat what a passing fault stops: an application may hold the source's lock for a while."""
-        deadline, attempt, backoff = time.monotonic() + PATIENCE, 0, Backoff(longest=2.0)
-        while True:
-            try:
-                return act()
-            except Transient as error:
-                if time.monotonic() >= deadline:
-                    raise
-                attempt += 1
-                logger.warning("%s; trying again", error.message)
-                time.sleep(backoff.delay(attempt))
-
     def _begin(self) -> Offset:
         starting = self._options.starting
         if isinstance(starting, dict):
@@ -284,12 +271,12 @@ class StreamDriver:
             return self._filler
         gone = self._gone()
         fresh = [ref for ref in self._refs if str(ref) not in start.snapshots and ref not in gone]
-        self._patiently(lambda: self._prepare(fresh))
+        self._prepare(fresh)
         former, start = start.position.source, self._moved(start)
-        # A cursor that is gone is not made anew, only to keep log for nobody. That it is gone the filler says,
+        # A cursor that is gone is not made anew, to keep log for nobody. That it is gone the filler says,
         # and what was captured is delivered first.
         with contextlib.suppress(LogLost):
-            self._patiently(lambda: self._capture.register(self._consumer, start.position))
+            self._capture.register(self._consumer, start.position)
         self._generations = {ref: found[0] for ref, found in self._capture.generations().items()}
         self._snapshots.look_for_requests()
         accepted = self._accepted(start)
@@ -299,6 +286,7 @@ class StreamDriver:
         changelog = self._open_changelog(start.position.source, formerly=former)
         history.carry(self._fs, f"{self._root}/changelog/{history.FILE}", former, start.position)
         self._refill(changelog, start)
+        self._renew(start, accepted)
         # The GIL: a decoding thread must not make Spark's calls wait for their turn.
         sys.setswitchinterval(0.0005)
         self._filler = Filler(
@@ -313,7 +301,7 @@ class StreamDriver:
             cut=cut,
         )
         self._filler.start()
-        self._renew(start, accepted)
+        self._filler.hurry(self._renewed_at)
         return self._filler
 
     def _renew(self, start: Offset, accepted: Mapping[TableRef, str]) -> None:
@@ -324,9 +312,7 @@ class StreamDriver:
             for table, generation in ((str(ref), generation) for ref, generation in accepted.items())
             if table in cursors and (table in asked or cursors[table].generation != generation)
         }
-        if self._renewed and self._filler is not None:
-            self._renewed_at = self._patiently(self._capture.head).version
-            self._filler.hurry(self._renewed_at)
+        self._renewed_at = self._capture.head().version if self._renewed else 0
 
     def _early(self, version: int) -> set[str]:
         """Tables whose snapshot must not begin here: older changes of them may follow."""

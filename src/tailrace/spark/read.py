@@ -19,6 +19,7 @@ from tailrace.model.table import TableSchema
 from tailrace.model.views import conform, net_view, resolve_exact, table_view
 from tailrace.spark.options import View
 from tailrace.spark.partitions import ChunkRead, Slice
+from tailrace.spark.patience import patiently
 
 VISIBLE_TIMEOUT = 60.0
 PACKED = pa.schema(
@@ -75,15 +76,28 @@ def _groups(part: Slice, changelog: str, capture: Capture) -> Iterator[Sequence[
 
 
 def read_chunk(read: ChunkRead, capture: Capture) -> Iterator[ChangeBatch]:
-    """A chunk's rows, not before every transaction up to its position is visible to a reader."""
+    """A chunk's rows, not before every transaction up to its position is visible to a reader.
+
+    A passing fault is no matter before the first of them: what is handed on cannot be taken back.
+    """
     table = TableSchema.from_json(read.table)
-    if capture.describe(table.ref).generation != table.generation:
-        # Capture of the table began anew since the plan was made: its own snapshot follows and replaces this.
+
+    def begin() -> tuple[Iterator[ChangeBatch], ChangeBatch | None] | None:
+        if capture.describe(table.ref).generation != table.generation:
+            # Capture of it began anew since the plan was made: its own snapshot follows and replaces this.
+            return None
+        capture.wait_visible(Position(read.source, read.position), VISIBLE_TIMEOUT)
+        rows = capture.snapshot(table, read.chunk, position=read.position, seq=read.seq)
+        return rows, next(rows, None)
+
+    if (begun := patiently(begin)) is None:
         return
-    capture.wait_visible(Position(read.source, read.position), VISIBLE_TIMEOUT)
+    rows, first = begun
     if read.chunk.index == 0:
         yield marker(table, read.position, read.seq - 1, int(time.time() * 1_000_000))
-    yield from capture.snapshot(table, read.chunk, position=read.position, seq=read.seq)
+    if first is not None:
+        yield first
+        yield from rows
 
 
 def typed_rows(batch: ChangeBatch) -> pa.RecordBatch:
