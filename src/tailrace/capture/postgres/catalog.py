@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tailrace.capture.postgres.client import Connection
-from tailrace.capture.postgres.types import column_type
+from tailrace.capture.postgres.types import column_type, overridden
 from tailrace.model.errors import SchemaDrift
-from tailrace.model.table import Column, ColumnType, TableRef, TableSchema, quote
+from tailrace.model.table import Column, TableRef, TableSchema, quote
 
 # In `TableSchema.extra`: name, type, modifier and column type of each column.
 TYPES = "types"
@@ -164,32 +164,25 @@ def schema_of(
     found: Relation, types: Mapping[str, str] = MappingProxyType({}), generation: str = ""
 ) -> TableSchema:
     """The table's schema, as the contract describes tables; `types` overrides those of columns."""
-    return TableSchema(
+    kinds = [column_type(a.oid, a.typmod, found.domains) for a in found.images]
+    made = TableSchema(
         found.ref,
         tuple(
-            Column(a.name, _type(found, a, types), a.type_name, a.nullable, filled=a.filled, number=a.number)
-            for a in found.images
+            Column(a.name, kind, a.type_name, a.nullable, filled=a.filled, number=a.number)
+            for a, kind in zip(found.images, kinds, strict=True)
         ),
         found.key,
         generation=generation,
         extra={
-            TYPES: [
-                [*told, column_type(a.oid, a.typmod, found.domains).name]
-                for told, a in zip(shape(found), found.images, strict=True)
-            ]
+            TYPES: [[*told, kind.name] for told, kind in zip(shape(found), kinds, strict=True)],
         },
     )
+    return overridden(made, types)
 
 
 def shape(found: Relation) -> list[tuple[str, int, int]]:
     """Names and types of the columns of an image, as the log has them too."""
     return [(a.name, a.oid, a.typmod) for a in found.images]
-
-
-def _type(found: Relation, attribute: Attribute, types: Mapping[str, str]) -> ColumnType:
-    place = f"{found.ref.name}.{attribute.name}"
-    override = types.get(f"{found.ref.schema}.{place}") or types.get(place)
-    return ColumnType(override) if override else column_type(attribute.oid, attribute.typmod, found.domains)
 
 
 def describe(
