@@ -171,3 +171,20 @@ def test_lag_has_bytes_and_seconds_here_and_for_another_process(shop: Database, 
 
     wait_until(grows)
     capture.close()
+
+
+def test_a_table_that_was_renamed_for_a_while_is_read_again(shop: Database, tmp_path: Path) -> None:
+    query = Query(shop, tmp_path)
+    query.until("items", "r", "1")
+    query.until("others", "r", "1")
+    shop.sql("ALTER TABLE items RENAME TO things", "INSERT INTO things VALUES (2)")
+    shop.sql("INSERT INTO others VALUES (2)")
+    query.until("others", "c", "2")
+    query.until_stopped("public.items")
+    shop.sql("ALTER TABLE things RENAME TO items")
+    # Published as it was all the time, but the log that was passed over has changes of it.
+    query = query.restart(shop, tmp_path)
+    query.until("items", "r", "2")
+    shop.sql("INSERT INTO items VALUES (3)")
+    query.until("items", "c", "3")
+    query.driver.close()

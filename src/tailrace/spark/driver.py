@@ -143,7 +143,7 @@ class StreamDriver:
         except LogLost:
             # It begins later: a jump over a gap was made, and its offset never logged.
             return start
-        return Offset(start.position.at(bound), start.snapshots)
+        return Offset(start.position.at(bound), self._passed_over(start.snapshots))
 
     def prepare_available_now(self) -> None:
         """Go up to what the source has when the first offset is asked for, and no further.
@@ -397,6 +397,14 @@ class StreamDriver:
         told = {notice.table for notice in self._capture.notices() if notice.code == TABLE_STOPPED}
         return self._held | {str(ref) for ref in self._refs if str(ref) in told}
 
+    def _passed_over(self, cursors: dict[str, Cursor]) -> dict[str, Cursor]:
+        """The cursors, where a table stands still without a generation: once it goes on, it is read again."""
+        stopped = self._stopped()
+        return {
+            table: dataclasses.replace(cursor, generation="") if table in stopped else cursor
+            for table, cursor in cursors.items()
+        }
+
     def _revived(self, start: Offset, filler: Filler) -> Filler:
         """Begin again where a stopped table may go on with a fresh snapshot, asked for or always allowed."""
         forgiving = not self._options.fail_on_data_loss
@@ -451,7 +459,7 @@ class StreamDriver:
         cursors = self._snapshots.advance(
             start, self._generations, room=room, parts=parts, held=self._stopped() | self._early(version)
         )
-        return Offset(start.position.at(version), cursors)
+        return Offset(start.position.at(version), self._passed_over(cursors))
 
     def _jump(self, start: Offset, max_rows: int | None) -> Offset:
         """The log has a gap and the user allows it: go on from now, with fresh snapshots."""

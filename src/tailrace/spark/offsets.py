@@ -19,7 +19,8 @@ VERSION = 1
 class Cursor:
     """A table's snapshot: `next` of `of` chunks of `plan` are delivered; `generation` is its capture's.
 
-    A table that needs no snapshot has a cursor without chunks (`of` is 0).
+    A table that needs no snapshot has a cursor without chunks (`of` is 0). One that stands still has no
+    generation: the position has passed over changes of it.
     """
 
     plan: str
