@@ -17,10 +17,6 @@ from tests.support.postgres import Server, other_server, own_server, postgres
 __all__ = ["other_server", "own_server", "postgres"]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "databases(*kinds, long=()): the databases that a fault is tried on")
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "kind" in metafunc.fixturenames:
         found = kinds(metafunc.definition.iter_markers())

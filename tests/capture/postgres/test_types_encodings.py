@@ -51,7 +51,7 @@ def encoded(request: pytest.FixtureRequest, postgres: Server) -> Iterator[tuple[
     made = postgres.database(f"ENCODING '{request.param}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
     yield (
         request.param,
-        Source(made, "CREATE TABLE t (id int PRIMARY KEY, a text, b varchar(99), c text[], d json)"),
+        Source(made, "CREATE TABLE t (id int PRIMARY KEY, a text, b varchar(9999), c text[], d json)"),
     )
     made.drop()
 
