@@ -212,7 +212,7 @@ def test_a_frozen_server_is_a_passing_fault(own_server: Server) -> None:
         "CREATE TABLE t (id int PRIMARY KEY, a text)",
         "INSERT INTO t SELECT i, repeat('x', 2000) FROM generate_series(1, 20000) i",
     )
-    options = {"batch_bytes": 10_000, "timeout": 0.3}
+    options = {"batch_bytes": 10_000, "timeout": 2.0}
     config = PostgresConfig.from_url(database.url("?connect_timeout=2"), options)
     table = described(config, "t")
     reading = snapshot.read(config, table, WHOLE, position=1, seq=0)
@@ -229,9 +229,9 @@ def test_a_frozen_server_is_a_passing_fault(own_server: Server) -> None:
 
 
 def test_a_server_that_is_slow_to_send_is_waited_for(database: Database) -> None:
-    config = PostgresConfig.from_url(database.url(), {"timeout": 0.1})
+    config = PostgresConfig.from_url(database.url(), {"timeout": 1.0})
     with session(config) as connection:
-        found = list(buffers(config, connection, "SELECT 1, pg_sleep(1)", rows=10, nbytes=1000))
+        found = list(buffers(config, connection, "SELECT 1, pg_sleep(2.2)", rows=10, nbytes=1000))
     assert [(bytes(data), count) for data, count in found] == [(b"1\t\n", 1)]
 
 

@@ -50,8 +50,7 @@ def buffers(
     _expect(connection, ExecStatus.COMMAND_OK, wait)
     if count:
         yield kept, count
-    while raw.get_result() is not None:
-        pass
+    _finish(connection, wait)
 
 
 def _finish_sending(connection: Connection) -> None:
@@ -69,6 +68,14 @@ def _expect(connection: Connection, status: ExecStatus, wait: Wait) -> None:
         if result is None:
             raise psycopg.OperationalError("the server ended the COPY without a result")
         raise error_from_result(result, encoding="utf-8")
+
+
+def _finish(connection: Connection, wait: Wait) -> None:
+    raw, result = connection.pgconn, True
+    while result:
+        while raw.is_busy():
+            wait()
+        result = raw.get_result() is not None
 
 
 def _waiting(config: PostgresConfig, connection: Connection) -> Wait:

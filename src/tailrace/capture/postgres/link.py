@@ -7,6 +7,7 @@ the consumer is slow: a walsender that cannot write still reads answers.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import struct
 import threading
@@ -15,7 +16,7 @@ import time
 import psycopg
 from psycopg import pq, sql
 
-from tailrace.capture.postgres.client import clean, command, connect, refusal, translated
+from tailrace.capture.postgres.client import clean, command, connect, no_answer, refusal, translated
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.messages import lsn_text
 from tailrace.model.errors import LogLost, NeedsOperator, SetupMissing, TailraceError, Transient
@@ -123,6 +124,11 @@ class Link:
         return found, size
 
     def _ended(self) -> TailraceError:
+        with contextlib.suppress(psycopg.OperationalError):
+            while self._pgconn.is_busy():
+                if not self._poll.poll(int(self._config.timeout * 1000)):
+                    return no_answer(self._config, self._config.timeout)
+                self._pgconn.consume_input()
         result = self._pgconn.get_result()
         if result is None or result.status != pq.ExecStatus.FATAL_ERROR:
             return Transient(f"{self._config.name}: the server ended the replication")
