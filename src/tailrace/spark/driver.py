@@ -14,7 +14,7 @@ import hashlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tailrace.capture.contract import TABLE_STOPPED, Capture
@@ -34,12 +34,14 @@ from tailrace.model.table import TableRef
 from tailrace.runtime import history
 from tailrace.runtime.filler import Filler
 from tailrace.spark import jumps
+from tailrace.spark.filled import filled, refill
 from tailrace.spark.named import resolved
 from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.partitions import ChunkRead, Slice, share
 from tailrace.spark.patience import patiently
 from tailrace.spark.plans import PlanStore
+from tailrace.spark.renewed import Renewed
 from tailrace.spark.snapshots import Snapshots
 
 LONG_POLL = 0.5
@@ -74,7 +76,9 @@ class StreamDriver:
         self._consumer = options.consumer or consumer_name(options.state_dir)
         self._capture = open_capture(options)
         self._fs, self._root = open_filesystem(options.state_dir)
-        self._refs = patiently(lambda: resolved(self._capture, options.tables, self._filled() or ()))
+        self._refs = patiently(
+            lambda: resolved(self._capture, options.tables, filled(self._fs, self._root) or ())
+        )
         self._snapshots = Snapshots(
             self._capture, PlanStore(self._fs, self._root), self._refs, options.chunk_rows
         )
@@ -82,8 +86,7 @@ class StreamDriver:
         self._filler: Filler | None = None
         self._generations: dict[TableRef, str] = {}
         self._held: set[str] = set()
-        self._renewed: set[str] = set()
-        self._renewed_at = 0
+        self._renewed = Renewed()
         self._initial: Offset | None = None
         self._newest: Offset | None = None
         self._bounded = False
@@ -285,8 +288,8 @@ class StreamDriver:
             raise SetupMissing(f"not set up for capture: {', '.join(new)}", remedy="tailrace setup")
         changelog = self._open_changelog(start.position.source, formerly=former)
         history.carry(self._fs, f"{self._root}/changelog/{history.FILE}", former, start.position)
-        self._refill(changelog, start)
-        self._renew(start, accepted)
+        refill(self._fs, self._root, changelog, self._refs, start)
+        self._renewed = Renewed.since(start, accepted, self._snapshots.requests, self._capture.head)
         # The GIL: a decoding thread must not make Spark's calls wait for their turn.
         sys.setswitchinterval(0.0005)
         self._filler = Filler(
@@ -301,25 +304,8 @@ class StreamDriver:
             cut=cut,
         )
         self._filler.start()
-        self._filler.hurry(self._renewed_at)
+        self._filler.hurry(self._renewed.until)
         return self._filler
-
-    def _renew(self, start: Offset, accepted: Mapping[TableRef, str]) -> None:
-        """Note the tables of which the log up to now may have a beginning and lack the rest."""
-        cursors, asked = start.snapshots, self._snapshots.requests
-        self._renewed = {
-            table
-            for table, generation in ((str(ref), generation) for ref, generation in accepted.items())
-            if table in cursors and (table in asked or cursors[table].generation != generation)
-        }
-        self._renewed_at = self._capture.head().version if self._renewed else 0
-
-    def _early(self, version: int) -> set[str]:
-        """Tables whose snapshot must not begin here: older changes of them may follow."""
-        changelog, until = self._log(), self._renewed_at
-        if self._renewed and changelog.end >= until and changelog.bound(version, up_to=until) == version:
-            self._renewed = set()
-        return self._renewed
 
     def _moved(self, offset: Offset) -> Offset:
         """The offset under the name that the source has now: after a fail-over it is another one."""
@@ -356,24 +342,6 @@ class StreamDriver:
         self._changelog.close()
         self._filler = self._changelog = None
         return True
-
-    def _refill(self, changelog: Changelog, start: Offset) -> None:
-        """Take the log anew from `start` on where a run with fewer tables has filled the changelog since."""
-        wanted = sorted(str(ref) for ref in self._refs)
-        saved = self._filled()
-        filled = wanted if saved is None else saved
-        # A table without a cursor is new and gets its snapshot.
-        followed = set(wanted) & set(start.snapshots)
-        behind = changelog.begun and changelog.acknowledged <= start.position.version
-        if behind and not followed <= set(filled):
-            changelog.truncate_after(start.position)
-        if saved is None or filled != wanted:
-            write_state(self._fs, f"{self._root}/filled.json", "filled-tables", {"tables": wanted})
-
-    def _filled(self) -> list[str] | None:
-        """The tables that the changelog was filled with; None before the first run."""
-        saved = read_state(self._fs, f"{self._root}/filled.json", "filled-tables")
-        return None if saved is None else list(saved["tables"])
 
     def _accepted(self, start: Offset) -> dict[TableRef, str]:
         """Tables whose capture may have begun after the position: a snapshot covers what is missing."""
@@ -457,7 +425,11 @@ class StreamDriver:
         room = None if max_rows is None else max_rows - changelog.rows(at, version)
         parts = self._options.partitions or DEFAULT_PARTITIONS
         cursors = self._snapshots.advance(
-            start, self._generations, room=room, parts=parts, held=self._stopped() | self._early(version)
+            start,
+            self._generations,
+            room=room,
+            parts=parts,
+            held=self._stopped() | self._renewed.early(changelog, version),
         )
         return Offset(start.position.at(version), self._passed_over(cursors))
 
@@ -479,5 +451,5 @@ class StreamDriver:
         begin = Offset(position, dict(start.snapshots))
         self._open(begin)
         # All of this log is from after their setup.
-        self._renewed = set()
+        self._renewed = Renewed()
         return self._advance(begin, max_rows, None)
