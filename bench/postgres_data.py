@@ -56,7 +56,7 @@ class Workload:
 def workloads(rows: int) -> tuple[Workload, ...]:
     """The three, and a small one before them that nobody measures: it warms every contestant."""
     half, per = rows // 2, PER_TRANSACTION
-    warm = min(rows, 50_000)
+    warm = min(rows, 200_000)
     return (
         Workload("warm", "warm-up", warm, _inserts(warm, per)),
         Workload("small", f"{rows:,} rows in transactions of {per}", rows, _inserts(rows, per)),

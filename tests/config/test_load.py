@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from tailrace.app.backends import capture_for
+from tailrace.capture.postgres import PostgresCapture
 from tailrace.config import DeltaSink, HttpSink, StdoutSink, load_config
+from tailrace.model.errors import ConfigError
 from tests.config.conftest import MINIMAL, Load
 
 FULL = """\
@@ -71,6 +74,22 @@ def test_a_minimal_file_is_completed_by_defaults(load: Load, file: Path) -> None
     assert config.spark.master == "local[2]"
     assert config.captured == ("*",)
     assert isinstance(config.sinks[config.feeds[0].sink], StdoutSink)
+
+
+def test_settings_of_the_kind_of_source_reach_it(load: Load) -> None:
+    config = load(
+        '[source]\nurl = "postgresql://tailrace@db/shop"\ntables = ["orders"]\non_data_loss = "snapshot"\n'
+        '[source.options]\npublication = "shop"\nwal_budget = 1000000\n[[feed]]\ntables = ["orders"]\n'
+    )
+    assert config.source.on_data_loss == "snapshot"
+    assert config.source.options == {"publication": "shop", "wal_budget": 1_000_000}
+    capture = capture_for(config.source.url, options=config.source.options)
+    assert isinstance(capture, PostgresCapture)
+    assert capture._config.publication == "shop"
+    assert capture._config.wal_budget == 1_000_000
+    capture.close()
+    with pytest.raises(ConfigError, match="publicaton"):
+        capture_for(config.source.url, options={"publicaton": "shop"})
 
 
 def test_every_key_of_a_full_file_arrives(load: Load, file: Path) -> None:

@@ -55,6 +55,13 @@ class Configured:
         return sorted(tuple(row.values()) for row in rows)
 
 
+def test_a_run_goes_on_after_a_loss_where_it_is_told_to(tmp_path: Path) -> None:
+    configured = Configured(tmp_path)
+    config = load_config(configured.write("orders"))
+    assert "failOnDataLoss" not in app.pipeline_spec(config).options
+    assert app.pipeline_spec(config, on_data_loss="snapshot").options["failOnDataLoss"] == "false"
+
+
 @pytest.mark.spark
 def test_the_printed_remedies_work_from_mended_types_to_a_source_set_up_anew(
     spark: SparkSession, tmp_path: Path

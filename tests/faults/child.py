@@ -97,7 +97,7 @@ def run(settings: dict[str, Any], *, once: bool) -> dict[str, Any]:
     watch_appends()
     spark = session(settings)
     spark.dataSource.register(FaultySource)
-    source = SimpleNamespace(url=settings["url"], types={})
+    source = SimpleNamespace(url=settings["url"], types={}, options={})
     config = SimpleNamespace(source=source, consumer=settings["options"]["consumer"])
     pipeline = Pipeline(specification(settings), spark, release=app.release(cast(Any, config)))
     pipeline._writer = FaultyWriter(pipeline._spec, pipeline._gate, pipeline._observer)

@@ -100,7 +100,7 @@ def test_a_log_that_was_purged_stops_with_the_first_position_there_is_and_a_snap
     assert status == "lost", "nothing was purged"
     outcome = refused(r, "LogLost")
     assert first in outcome["message"]
-    assert "tailrace snapshot" in outcome["message"]
+    assert "--on-data-loss snapshot" in outcome["message"]
     healed_by_a_snapshot(r)
 
 

@@ -39,6 +39,7 @@ def test_tables_may_be_a_list_or_json_where_names_have_commas() -> None:
         ({"view": "rows"}, "view"),
         ({"startingOffsets": "yesterday"}, "startingOffsets"),
         ({"types": "[]"}, "types"),
+        ({"sourceOptions": "publication"}, "sourceOptions"),
         ({"tables": "a,,b"}, "tables"),
         ({"tables": "[1]"}, "tables"),
         ({"url": " "}, "url"),

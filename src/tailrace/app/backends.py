@@ -24,9 +24,19 @@ if TYPE_CHECKING:
 
 
 def capture_for(
-    url: str, *, types: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None
+    url: str,
+    *,
+    types: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> Capture:
-    """The capture that a URL means; `${NAME}` in it comes from the environment. Opens nothing."""
+    """The capture that a URL means; `${NAME}` in it comes from the environment. Opens nothing.
+
+    `options` are the settings of its kind.
+    """
+    settings: dict[str, object] = dict(options or {})
+    if types:
+        settings["types"] = dict(types)
     if "${" in url:
         from tailrace.config.references import expand
 
@@ -35,7 +45,7 @@ def capture_for(
     if scheme == "sqlite":
         from tailrace.capture.sqlite import SqliteCapture, SqliteConfig
 
-        return SqliteCapture(SqliteConfig.from_url(url, {"types": dict(types)} if types else None))
+        return SqliteCapture(SqliteConfig.from_url(url, settings))
     if scheme in ("postgres", "postgresql"):
         try:
             import psycopg  # noqa: F401
@@ -45,7 +55,7 @@ def capture_for(
             ) from None
         from tailrace.capture.postgres import PostgresCapture, PostgresConfig
 
-        return PostgresCapture(PostgresConfig.from_url(url, {"types": dict(types)} if types else None))
+        return PostgresCapture(PostgresConfig.from_url(url, settings))
     raise unknown_scheme(scheme)
 
 
@@ -61,7 +71,7 @@ def rebase(url: str, directory: Path) -> str:
 @contextlib.contextmanager
 def opened(config: Config) -> Iterator[Capture]:
     """The configuration's capture, closed at the end."""
-    capture = capture_for(config.source.url, types=config.source.types)
+    capture = capture_for(config.source.url, types=config.source.types, options=config.source.options)
     try:
         yield capture
     finally:

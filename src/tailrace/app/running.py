@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 RELEASE_SECONDS = 10.0
 
 
-def pipeline_spec(config: Config) -> PipelineSpec:
-    """What the engine is to run. ConfigError names the first thing that cannot work; nothing is created."""
+def pipeline_spec(config: Config, *, on_data_loss: str | None = None) -> PipelineSpec:
+    """What the engine is to run. ConfigError names the first thing that cannot work; nothing is created.
+
+    `on_data_loss` overrides what the configuration says of it.
+    """
     from tailrace.engine.spec import PipelineSpec
 
     with opened(config) as capture:
@@ -52,6 +55,10 @@ def pipeline_spec(config: Config) -> PipelineSpec:
         "retention": str(int(config.state.retention)),
         "maxChangelogBytes": str(config.state.max_size),
     }
+    if (on_data_loss or config.source.on_data_loss) == "snapshot":
+        options["failOnDataLoss"] = "false"
+    if config.source.options:
+        options["sourceOptions"] = json.dumps(config.source.options)
     if config.source.types:
         options["types"] = json.dumps(config.source.types)
     return PipelineSpec(

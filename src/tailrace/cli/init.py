@@ -17,7 +17,12 @@ from tailrace.model.secret import holds_secret
 
 def command(
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="The database, e.g. sqlite:shop.db", show_default=False)
+        str,
+        typer.Argument(
+            metavar="URL",
+            help="The database, e.g. sqlite:shop.db or postgresql://user@host/database",
+            show_default=False,
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="PATH", help="The file to write.")] = Path(
         "tailrace.toml"

@@ -13,7 +13,8 @@ from tailrace.model.errors import UsageError
 
 
 def setup(context: typer.Context, config: ConfigPath = None) -> None:
-    """Install what capture needs in the source: for SQLite, triggers and log tables.
+    """Install what capture needs in the source: for SQLite, triggers and log tables;
+    for PostgreSQL, a publication.
 
     `tailrace run` does it by itself unless the file says `setup = "manual"`. Running it
     again does nothing, or mends a table that has changed since; such a table gets a fresh snapshot.
@@ -45,8 +46,9 @@ def teardown(
 ) -> None:
     """Remove from the source what setup put there.
 
-    Without `--table` everything goes: triggers, logs and the cursors of every consumer, of other
-    pipelines too. Changes that were not delivered yet are lost. The state directory and the mirrors stay.
+    Without `--table` everything goes: triggers and logs, or publication and slots, and the cursors of every
+    consumer, of other pipelines too. Changes that were not delivered yet are lost. The state directory and
+    the mirrors stay.
 
     Examples: `tailrace teardown --yes`, `tailrace teardown --consumer old-pipeline`
     """

@@ -18,8 +18,8 @@ ABORTED = 130
 _debug = False
 
 EPILOG = (
-    "Begin with: `tailrace init sqlite:shop.db`, then `tailrace check`, then"
-    " `tailrace run`. Exit codes: 0 done, 1 failure or findings, 2 bad input, 3 a person must act,"
+    "Begin with: `tailrace init sqlite:shop.db` or `tailrace init postgresql://…`, then `tailrace check`,"
+    " then `tailrace run`. Exit codes: 0 done, 1 failure or findings, 2 bad input, 3 a person must act,"
     " 4 a passing fault that lasted, 5 a value that cannot be carried, 130 aborted."
 )
 

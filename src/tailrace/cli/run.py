@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,12 +37,27 @@ ABORTED = 130
 PATIENCE = 5.0
 
 
+class DataLoss(StrEnum):
+    """What a run does where the log has a gap."""
+
+    stop = "stop"
+    snapshot = "snapshot"
+
+
 def command(
     context: typer.Context,
     config: ConfigPath = None,
+    *,
     once: Annotated[
         bool, typer.Option("--once", help="Write everything the source has now, then exit.")
     ] = False,
+    on_data_loss: Annotated[
+        DataLoss | None,
+        typer.Option(
+            help="When the source no longer has the changes that come next: stop, or take a fresh snapshot"
+            " and go on. Default: as configured."
+        ),
+    ] = None,
     log_format: Annotated[
         LogFormat, typer.Option(help="How log lines look; with `json` there is no live view.")
     ] = LogFormat.text,
@@ -58,7 +74,7 @@ def command(
     from tailrace import app
 
     loaded = load(context, config)
-    spec = app.pipeline_spec(loaded)
+    spec = app.pipeline_spec(loaded, on_data_loss=on_data_loss.value if on_data_loss else None)
     # A predecessor may be on its last batch; whoever stays is named before Spark is started in vain.
     app.refuse_while_running(loaded, patience=PATIENCE)
     screen = Screen()

@@ -61,6 +61,15 @@ class Source(Section):
         description="`auto`: the pipeline installs what capture needs in the source; `manual`: it refuses to"
         " start without, and names the command.",
     )
+    on_data_loss: Literal["stop", "snapshot"] = Field(
+        default="stop",
+        description="When the source no longer has the changes that come next: `stop` with the remedy, or"
+        " warn, take a fresh `snapshot` and go on.",
+    )
+    options: dict[str, str | int | float] = Field(
+        default_factory=dict,
+        description='Settings of the kind of source, as its page lists them: `{ publication = "shop" }`.',
+    )
     types: dict[str, str] = Field(
         default_factory=dict,
         description='Types that override the derived ones, by column: `{ "orders.price" = "string" }`.',

@@ -81,6 +81,9 @@ class SchemaDrift(NeedsOperator):
 class LogLost(NeedsOperator):
     """The source no longer holds changes that were not delivered yet."""
 
+    # What heals every loss: the tables are read again, and the log is followed from there.
+    ANEW = "tailrace run --on-data-loss snapshot (Spark: failOnDataLoss=false), which reads the tables anew"
+
 
 class IdentityMismatch(NeedsOperator):
     """The source is another one than the state belongs to."""

@@ -33,6 +33,8 @@ DESCRIPTIONS: dict[str, str] = {
     "setup": "`auto`: install what capture needs where it is missing; `manual`: refuse with the remedy."
     " Default `auto`.",
     "types": 'JSON object of column types that override the derived ones: `{"orders.price": "string"}`.',
+    "sourceOptions": "JSON object of settings of the kind of source, as its page lists them:"
+    ' `{"publication": "shop"}`.',
     "chunkRows": "Rows a snapshot chunk. Default 100000.",
     "ack": "`sink`: the source may release its log once Spark has committed the batch; `changelog`: once the"
     " changelog is durable. Default `sink`.",
@@ -58,6 +60,7 @@ class SourceOptions:
     consumer: str | None = None
     setup: Literal["auto", "manual"] = "auto"
     types: dict[str, str] = field(default_factory=dict)
+    source_options: dict[str, Any] = field(default_factory=dict)
     chunk_rows: int = 100_000
     ack: Literal["sink", "changelog"] = "sink"
     retention: float = 0.0
@@ -100,6 +103,7 @@ class SourceOptions:
             consumer=given.get("consumer") or None,
             setup=_choice(given, "setup", ("auto", "manual"), "auto"),  # type: ignore[arg-type]
             types=_types(given.get("types", "{}")),
+            source_options=_settings(given.get("sourceOptions", "{}")),
             chunk_rows=_number(given, "chunkRows", cls.chunk_rows, 1),
             ack=_choice(given, "ack", ("sink", "changelog"), "sink"),  # type: ignore[arg-type]
             retention=float(_number(given, "retention", 0, 0)),
@@ -153,6 +157,16 @@ def _starting(text: str) -> Any:
         body = None
     if not isinstance(body, dict):
         raise ConfigError("option `startingOffsets` must be `earliest`, `latest` or the JSON of an offset")
+    return body
+
+
+def _settings(text: str) -> dict[str, Any]:
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = None
+    if not isinstance(body, dict) or not all(isinstance(value, str | int | float) for value in body.values()):
+        raise ConfigError('option `sourceOptions` must be a JSON object like {"publication": "shop"}')
     return body
 
 

@@ -48,7 +48,7 @@ def open_capture(options: SourceOptions) -> Capture:
     """The capture that the options' URL means."""
     module, _, name = FACTORY.partition(":")
     factory = getattr(importlib.import_module(module), name)
-    return cast(Capture, factory(options.url, types=options.types))
+    return cast(Capture, factory(options.url, types=options.types, options=options.source_options))
 
 
 def _one_table(capture: Capture, options: SourceOptions, view: str) -> TableRef:

@@ -124,8 +124,7 @@ def checked(slot: Slot, connection: Connection) -> Slot:
         raise LogLost(
             f"the replication slot {slot.name} is invalid: {_why(slot, connection)}; "
             f"from {_first(connection)} on it has all",
-            remedy=f"SELECT pg_drop_replication_slot('{slot.name}'); then start again with fresh snapshots: "
-            "tailrace snapshot",
+            remedy=LogLost.ANEW,
         )
     return slot
 
@@ -158,7 +157,7 @@ def missing(name: str) -> LogLost:
     """The error of a consumer whose slot is gone."""
     return LogLost(
         f"there is no replication slot {name}: the server kept no log for this pipeline",
-        remedy="tailrace snapshot, which reads the tables again, after a start with failOnDataLoss=false",
+        remedy=LogLost.ANEW,
     )
 
 

@@ -236,6 +236,6 @@ class Stream:
             raise LogLost(
                 f"the replication slot {slot.name} begins at {lsn_text(slot.confirmed or 0)}, so the log "
                 f"after {lsn_text(start)} may be gone (was the slot made again?)",
-                remedy="tailrace snapshot",
+                remedy=LogLost.ANEW,
             )
         return self._halts.begin(self._tables, found, start, self._accept), slot

@@ -192,7 +192,7 @@ class Stream:
         what = "is not registered" if cursor is None else f"has acknowledged {cursor}"
         raise LogLost(
             f"consumer {self._consumer} {what}, so the log after {self._position} may be gone",
-            remedy=f"tailrace snapshot {_options(self._names)}",
+            remedy=LogLost.ANEW,
         )
 
     def _group(self, connection: sqlite3.Connection, head: int) -> Iterator[Part]:
