@@ -116,6 +116,8 @@ def test_a_snapshot_request_waits_in_the_state_directory_and_is_not_doubled(shop
     assert len(list((shop / ".tailrace" / "requests").iterdir())) == 1
     status = json.loads(tailrace(shop, "status", "--format", "json").stdout)
     assert [table["requested"] for table in status["tables"]] == [False, True]
+    tailrace(shop, "snapshot", "--table", "*")
+    assert tailrace(shop, "snapshot", "--list").stdout.split() == ["customers", "orders"]
 
 
 def test_status_works_before_anything_was_set_up_and_creates_nothing(shop: Path) -> None:

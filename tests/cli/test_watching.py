@@ -86,6 +86,8 @@ def test_the_view_shows_tables_and_the_snapshot_while_it_lasts() -> None:
     assert "1,234" in text
     assert "3 of 4 chunks" in text
     assert "lag 9 changes" in text
+    watch.event("pipeline.progress", source={"lag": {"bytes": 4096, "seconds": 2.0}, "chunks_left": 1})
+    assert watch.look().lag_bytes == 4096
 
 
 def test_lines_are_json_that_reads_back() -> None:

@@ -78,8 +78,8 @@ def request_snapshots(config: Config, tables: Sequence[str]) -> dict[str, str]:
     from tailrace.spark.plans import PlanStore
 
     with opened(config) as capture:
-        captured = set(captured_tables(config, capture))
-        wanted = capture.resolve(tables)
+        captured = captured_tables(config, capture)
+        wanted = captured if list(tables) == ["*"] else capture.resolve(tables)
     for ref in wanted:
         if ref not in captured:
             raise ConfigError(

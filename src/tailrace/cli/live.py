@@ -11,7 +11,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.cli.screen import counted, seconds
+from tailrace.cli.screen import counted, seconds, size
 from tailrace.cli.watch import Look, Watch
 
 REFRESH = 8
@@ -58,7 +58,7 @@ def render(look: Look, title: str, spinner: RenderableType) -> RenderableType:
     parts: list[RenderableType] = [head]
     if look.trouble is not None:
         parts.append(Text(f"  {look.trouble}", style="yellow"))
-    if look.batches or look.lag_changes is not None:
+    if look.batches or look.lag_changes is not None or look.lag_bytes is not None:
         parts.append(_numbers(look))
     if look.chunks and look.chunks_done < look.chunks:
         bar = Table.grid(padding=(0, 1))
@@ -73,8 +73,12 @@ def render(look: Look, title: str, spinner: RenderableType) -> RenderableType:
 
 
 def _numbers(look: Look) -> Group:
-    lag = "unknown" if look.lag_changes is None else counted(look.lag_changes, "change")
-    if look.lag_seconds is not None and look.lag_changes:
+    lag = "unknown"
+    if look.lag_changes is not None:
+        lag = counted(look.lag_changes, "change")
+    elif look.lag_bytes is not None:
+        lag = f"{size(look.lag_bytes)} of log"
+    if look.lag_seconds is not None and (look.lag_changes or look.lag_bytes):
         lag += f" ({seconds(look.lag_seconds)})"
     lines = [f"  {counted(look.changes, 'change')}, {look.rate:,.0f}/s, lag {lag}"]
     if look.last_batch_ago is not None:

@@ -16,7 +16,12 @@ def command(
     config: ConfigPath = None,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", "-t", metavar="TABLE", help="The table. May be given several times."),
+        typer.Option(
+            "--table",
+            "-t",
+            metavar="TABLE",
+            help="The table, or `*` for all of the pipeline's. May be given several times.",
+        ),
     ] = None,
     waiting: Annotated[
         bool, typer.Option("--list", help="Show the requests that wait, and ask for nothing.")

@@ -32,6 +32,7 @@ class Look:
     changes: int
     rate: float
     lag_changes: int | None
+    lag_bytes: int | None
     lag_seconds: float | None
     chunks_done: int
     chunks: int
@@ -107,6 +108,7 @@ class Watch:
                 changes=self._changes,
                 rate=sum(rows for _, rows in self._recent) / span,
                 lag_changes=self._lag.get("changes"),
+                lag_bytes=self._lag.get("bytes"),
                 lag_seconds=self._lag.get("seconds"),
                 chunks_done=self._total - self._left,
                 chunks=self._total,

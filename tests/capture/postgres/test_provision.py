@@ -343,7 +343,7 @@ def test_correcting_the_options_of_a_publication_does_not_hide_what_was_not_publ
     database.sql("DELETE FROM items")
     with pytest.raises(SetupMissing) as caught:
         next(managed.live(start, refs, consumer=CONSUMER, wait=0.1))
-    assert caught.value.remedy == "tailrace setup, then tailrace snapshot"
+    assert caught.value.remedy == "tailrace setup, then tailrace snapshot --table '*'"
     (told,) = managed.setup(refs)
     assert told.startswith("corrected the options of publication tailrace")
     after = managed.generations()[refs[0]]

@@ -274,6 +274,8 @@ def _published(
     known: publication.Publication | None,
     may_create: bool,
 ) -> list[Finding]:
+    if not tables:
+        return []
     statements = publication.changes(known, config.publication, tables)
     unfinished = [m for m in known.members.values() if m.began is None] if known is not None else []
     if not statements and not any(m.ref in tables for m in unfinished):

@@ -179,11 +179,13 @@ class Sentinel:
     def _watch(self, connection: Connection) -> None:
         found = publication.read(connection, self._config.publication)
         if found is None:
-            raise SetupMissing("the publication was dropped", remedy="tailrace setup, then tailrace snapshot")
+            raise SetupMissing(
+                "the publication was dropped", remedy="tailrace setup, then tailrace snapshot --table '*'"
+            )
         if not found.complete:
             raise SetupMissing(
                 "the publication no longer publishes every operation by root",
-                remedy="tailrace setup, then tailrace snapshot",
+                remedy="tailrace setup, then tailrace snapshot --table '*'",
             )
         for ref, fault in changed(found, self._members).items():
             # What is published again is behind a gap at once; what is not published sends nothing more.

@@ -219,7 +219,7 @@ class Stream:
         if not found.complete:
             raise SetupMissing(
                 f"publication {self._config.publication} does not publish every operation by root",
-                remedy="tailrace setup, then tailrace snapshot",
+                remedy="tailrace setup, then tailrace snapshot --table '*'",
             )
         slot = slots.find(connection, self._slot)
         if slot is None:
