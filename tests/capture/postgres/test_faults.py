@@ -218,7 +218,7 @@ def test_a_slot_whose_log_was_removed_stops_with_the_remedy(own_server: Server) 
         admin.execute("CHECKPOINT")
     with pytest.raises(LogLost, match="max_slot_wal_keep_size") as caught:
         source.changes()
-    assert "pg_drop_replication_slot" in (caught.value.remedy or "")
+    assert "--on-data-loss snapshot" in (caught.value.remedy or "")
     assert "slot" in {f.code for f in source.capture.coverage(source.refs) if f.severity == "error"}
 
 

@@ -229,7 +229,7 @@ def test_a_slot_that_loses_its_log_while_it_is_read_is_told_and_then_ends_the_st
         assert isinstance(stream.error, Transient | LogLost), stream.error
     with pytest.raises(LogLost, match="invalid") as caught:
         source.changes(capture=source.open())
-    assert "pg_drop_replication_slot" in (caught.value.remedy or "")
+    assert "--on-data-loss snapshot" in (caught.value.remedy or "")
     (told_consumer,) = [c for c in source.open().consumers() if c.name == CONSUMER]
     assert "invalid" in (told_consumer.risk or "")
 
