@@ -49,9 +49,7 @@ def test_a_commit_of_another_process_arrives_within_milliseconds(source: Make, r
     s = source(T, timer=30.0).install()
     found = latencies(s, start(root, "tick", s.path, 60), 40)
     assert len(found) >= 40
-    # Milliseconds where the machine has time for us, and never the timer's 30 seconds.
-    assert min(found) < 100
-    assert statistics.median(found) < 2000
+    assert statistics.median(found) < 100
 
 
 def test_without_file_notices_the_timer_finds_the_commit(
@@ -61,7 +59,7 @@ def test_without_file_notices_the_timer_finds_the_commit(
     s = source(T, timer=0.05).install()
     found = latencies(s, start(root, "tick", s.path, 20), 10)
     assert len(found) >= 10
-    assert statistics.median(found) < 5000
+    assert statistics.median(found) < 1000
 
 
 def test_a_writer_that_never_waits_hardly_ever_meets_us(source: Make, root: Path) -> None:
@@ -75,9 +73,9 @@ def test_a_writer_that_never_waits_hardly_ever_meets_us(source: Make, root: Path
             s.capture.acknowledge(part.position, consumer=CONSUMER)
         elif process.poll() is not None and not s.capture._cursors.dirty:
             break
-    done, met = json.loads(process.communicate()[0])
+    done, failed = json.loads(process.communicate()[0])
     assert rows == done
-    assert met <= done * 0.01
+    assert failed <= done * 0.01
     assert [c.acknowledged for c in s.capture.consumers()] == [s.capture.head().version]
     (log,) = s.app.execute("SELECT name FROM sqlite_schema WHERE name LIKE '%log_%'").fetchone()
     assert s.app.execute(f"SELECT count(*) FROM {log}").fetchone() == (0,)
