@@ -64,6 +64,10 @@ def json_objects(
     names = [n for n in (columns if columns is not None else (c.name for c in table.columns)) if n in fields]
     exact_fields = {field.name for field in exact.type} if exact is not None else set()
     missing = absent_masks(absent, rows)
+    if missing:
+        # A deleted row often has its key only: what no row has is not rendered to be left out again.
+        there = struct.is_valid().to_numpy(zero_copy_only=False)
+        names = [name for name in names if name not in missing or (there & ~missing[name]).any()]
     pieces: list[pa.Array | str] = []
     for name in names:
         values, is_text = json_values(field_of(struct, name))

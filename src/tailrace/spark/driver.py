@@ -49,7 +49,7 @@ LOOK_FOR_REQUESTS = 1.0
 VISIBLE_TIMEOUT = 60.0
 DEFAULT_PARTITIONS = 2
 # A bounded query that is far behind hands over this much while more is captured beside it.
-ENOUGH_BYTES = 24 << 20
+ENOUGH_BYTES = 48 << 20
 GAPS = (LogLost, SchemaDrift, SetupMissing)
 logger = logging.getLogger("tailrace.spark")
 

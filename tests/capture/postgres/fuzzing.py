@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tailrace.capture.postgres import PostgresConfig
 from tailrace.capture.postgres.link import Link
-from tailrace.capture.postgres.messages import Relation, frame_of
+from tailrace.capture.postgres.messages import Received, Relation, frame_of
 from tailrace.capture.postgres.transactions import Assembler
 from tailrace.capture.postgres.types import column_type
 from tailrace.model.errors import TailraceError
@@ -87,7 +87,7 @@ def recorded(database: Database) -> list[bytes]:
     deadline = time.monotonic() + 120
     try:
         while time.monotonic() < deadline:
-            received = [bytes(message) for message in link.receive(1 << 20, 0.2)]
+            received = list(link.receive(1 << 20, 0.2))
             found += received
             alive = [m for m in received if m[:1] == b"k"]
             if alive and int.from_bytes(alive[-1][1:9], "big") >= end:
@@ -196,7 +196,7 @@ def decode(messages: Sequence[bytes], source: random.Random) -> None:
     cut = source.randrange(len(messages) + 1)
     try:
         for piece in (messages[:cut], messages[cut:]):
-            frame, _, _ = frame_of(piece)
+            frame, _, _ = frame_of(Received(piece))
             for part in assembler.feed(frame):
                 for batch in part.batches:
                     batch.data.validate(full=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.capture.postgres.messages import Relation, frame_of
+from tailrace.capture.postgres.messages import Received, Relation, frame_of
 from tailrace.capture.postgres.transactions import Assembler
 from tailrace.capture.postgres.types import column_type
 from tailrace.model.change import Part
@@ -47,7 +47,7 @@ class Stream:
         self.noted += zip(np.asarray(ends).tolist(), np.asarray(xids).tolist(), strict=True)
 
     def feed(self, *messages: bytes) -> list[Part]:
-        frame, _, _ = frame_of([wire.data(message) for message in messages])
+        frame, _, _ = frame_of(Received([wire.data(message) for message in messages]))
         return list(self.assembler.feed(frame))
 
     def changes(self, *messages: bytes) -> list[Seen]:
@@ -102,9 +102,9 @@ def test_a_transaction_of_tables_nobody_asked_for_moves_the_position_only() -> N
 
 
 def test_a_keepalive_tells_the_end_of_the_log_only_behind_everything_else() -> None:
-    frame, end, wanted = frame_of([wire.data(b"B" + bytes(20)), wire.keepalive(77, True)])
+    frame, end, wanted = frame_of(Received([wire.data(b"B" + bytes(20)), wire.keepalive(77, True)]))
     assert (len(frame), end, wanted) == (1, 77, True)
-    frame, end, wanted = frame_of([wire.keepalive(77), wire.data(b"B" + bytes(20))])
+    frame, end, wanted = frame_of(Received([wire.keepalive(77), wire.data(b"B" + bytes(20))]))
     assert (len(frame), end, wanted) == (1, 0, False)
 
 

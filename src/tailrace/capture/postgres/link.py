@@ -18,14 +18,18 @@ from psycopg import pq, sql
 
 from tailrace.capture.postgres.client import clean, command, connect, no_answer, refusal, translated
 from tailrace.capture.postgres.config import PostgresConfig
-from tailrace.capture.postgres.messages import lsn_text
+from tailrace.capture.postgres.messages import Received, lsn_text
 from tailrace.model.errors import LogLost, NeedsOperator, SetupMissing, TailraceError, Transient
 
 _EPOCH = 946_684_800
 _STATUS = struct.Struct(">cqqqqB")
-# A pause lets messages gather, so that one read takes many of them.
-_PAUSE = 0.002
+# A pause lets messages gather, so that one read takes many of them: read one by one they cost the server half as
+# much again. A busy server fills the socket's buffers in the longer one.
+_PAUSE, _LONG_PAUSE = 0.002, 0.01
 _GATHER = 0.02
+# A read that brought less has emptied the socket.
+_MUCH = 8192
+_BUSY = 65_536
 _HANDOVER = 1.0
 _IN_USE = "55006"
 _UNDEFINED = "42704"
@@ -76,52 +80,47 @@ class Link:
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._failure(result, LogLost)
 
-    def receive(self, limit: int, wait: float) -> list[memoryview]:
+    def receive(self, limit: int, wait: float) -> Received:
         """Messages that are there, up to about `limit` bytes; none if none came within `wait` seconds."""
+        found = Received()
         with translated(self._config):
-            found, size = self._drain(limit)
-            if not found:
+            if not self._drain(found, limit):
                 self._poll.poll(max(0, int(wait * 1000)))
-                found, size = self._drain(limit)
-            if not found:
-                return []
+                if not self._drain(found, limit):
+                    return found
             until = time.monotonic() + _GATHER
-            while size < limit and time.monotonic() < until:
-                time.sleep(_PAUSE)
-                more, added = self._drain(limit - size)
-                if not more:
+            while len(found.data) < limit and time.monotonic() < until:
+                time.sleep(_PAUSE if len(found.data) < _BUSY else _LONG_PAUSE)
+                if not self._drain(found, limit):
                     break
-                found += more
-                size += added
             self.heard = time.monotonic()
             return found
 
-    def _drain(self, limit: int) -> tuple[list[memoryview], int]:
-        found: list[memoryview] = []
-        size = 0
+    def _drain(self, found: Received, limit: int) -> bool:
+        """Whether any message was there to be added."""
+        data, before = found.data, len(found)
         with self._lock:
             if self._over:
                 raise self._ended()
-            get, append = self._pgconn.get_copy_data, found.append
-            empty = False
-            while size < limit:
+            get, append = self._pgconn.get_copy_data, found.lengths.append
+            mark = -_MUCH
+            while len(data) < limit:
                 length, message = get(1)
                 if length > 0:
-                    append(message)
-                    size += length
-                    empty = False
+                    data += message
+                    append(length)
                 elif length == 0:
-                    if empty:
+                    if len(data) - mark < _MUCH:
                         break
+                    mark = len(data)
                     self._pgconn.consume_input()
-                    empty = True
                 else:
                     # What came before the end is delivered first; asked again, libpq would not tell why.
                     self._over = True
-                    if found:
+                    if len(found) > before:
                         break
                     raise self._ended()
-        return found, size
+        return len(found) > before
 
     def _ended(self) -> TailraceError:
         with contextlib.suppress(psycopg.OperationalError):

@@ -7,7 +7,7 @@ message it stands in before anything is read or made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -115,11 +115,35 @@ def framed(starts: Ints, ends: Ints, region: bytes) -> Frame:
     return Frame(np.frombuffer(region + _PAD, np.uint8), starts, ends)
 
 
-def frame_of(received: Sequence[bytes | memoryview]) -> tuple[Frame, int, bool]:
+class Received:
+    """CopyBoth messages, one behind the other, and the length of each.
+
+    Copied as they come: kept as objects they would cost as much again, most of it the garbage collector's.
+    """
+
+    def __init__(self, messages: Iterable[bytes] = ()) -> None:
+        self.data = bytearray()
+        self.lengths: list[int] = []
+        for message in messages:
+            self.data += message
+            self.lengths.append(len(message))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[bytes]:
+        at = 0
+        for length in self.lengths:
+            yield bytes(self.data[at : at + length])
+            at += length
+
+
+def frame_of(received: Received) -> tuple[Frame, int, bool]:
     """What CopyBoth messages hold: the messages of pgoutput, the log's end as a keepalive that is the very
-    last told it (else 0), and whether the server wants an answer."""
-    lengths = np.fromiter(map(len, received), np.int64, len(received))
-    data = np.frombuffer(b"".join((*received, _PAD)), np.uint8)
+    last told it (else 0), and whether the server wants an answer. Nothing can be added to them any more."""
+    lengths = np.array(received.lengths, np.int64)
+    received.data += _PAD
+    data = np.frombuffer(received.data, np.uint8)
     ends = np.cumsum(lengths, dtype=np.int64)
     starts = ends - lengths
     if len(lengths) and int(lengths.min()) < 1:

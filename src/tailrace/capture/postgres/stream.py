@@ -159,8 +159,6 @@ class Stream:
             if received:
                 asked = False
                 frame, end, wanted = frame_of(received)
-                # The messages own memory of libpq, and may be many.
-                received.clear()
                 if wanted:
                     link.status(sentinel.flushed)
                     sentinel.look()
