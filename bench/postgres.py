@@ -2,6 +2,7 @@
 
 Every contestant has a slot from before the writes and reads the same log from there, one after the other,
 each in a process of its own. Bars are ratios within one run, so a slow or busy machine changes both sides.
+Each workload is written and read several times, and the round with the median rate counts.
 Rates count from the start of the query, engine or client to its end; `sustained` leaves out what starting
 costs by itself: for Tailrace the seconds of a query without rows, for the others the time to their first row.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich import box
@@ -98,8 +99,8 @@ class Run:
 
     def workload(self, workload: Workload) -> None:
         """Slots, writes, then one contestant after the other."""
-        self._tell(f"[bold]{workload.title}[/]")
-        common = {"port": self._server.port, "database": workload.name, "view": self._options.view}
+        self._tell(f"[bold]{workload.title}[/], round {workload.round + 1}")
+        common = {"port": self._server.port, "database": workload.database, "view": self._options.view}
         postgres_data.make(self._server, workload)
         for kind, contestant in list(self._contestants.items()):
             try:
@@ -167,16 +168,26 @@ def run(console: Console, arguments: list[str]) -> Outcome:
         try:
             for workload in postgres_data.workloads(options.rows):
                 if workload.name in ("warm", *options.workloads):
-                    made.workload(workload)
+                    for turn in range(1 if workload.name == "warm" else options.rounds):
+                        made.workload(replace(workload, round=turn))
         finally:
             made.close()
-    _show(console, made.results)
-    if (taken := max((one.others for one in made.results), default=0.0)) > BUSY:
+    results = _median(made.results)
+    _show(console, results)
+    if (taken := max((one.others for one in results), default=0.0)) > BUSY:
         console.print(
             f"[yellow]other processes took up to {taken:.0%} of this machine: do not trust the ratios[/]"
         )
     details = [_json(result) for result in made.results]
-    return Outcome(_figures(made.results), details, made.problems, bars=not options.no_bars)
+    return Outcome(_figures(results), details, made.problems, bars=not options.no_bars)
+
+
+def _median(results: list[Result]) -> list[Result]:
+    """Of the rounds of each contestant and workload the one in the middle."""
+    rounds: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        rounds.setdefault((result.workload, result.contestant), []).append(result)
+    return [sorted(same, key=lambda one: one.seconds)[len(same) // 2] for same in rounds.values()]
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -185,6 +196,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--rows", type=int, default=ROWS, help=f"rows of the first workload ({ROWS})")
     parser.add_argument("--quick", action="store_true", help=f"only {QUICK_ROWS} rows")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each workload is measured (3)")
     parser.add_argument("--no-bars", action="store_true", help="end with 0 also when a bar was missed")
     parser.add_argument("--view", default="envelope", help="Tailrace's view (envelope, its default)")
     parser.add_argument(
@@ -198,6 +210,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         parser.error(f"unknown contestant {', '.join(unknown)}")
     if options.quick:
         options.rows = QUICK_ROWS
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
     if options.rows < postgres_data.PER_TRANSACTION * 2:
         parser.error("--rows is too small")
     return options

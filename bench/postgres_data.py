@@ -44,21 +44,26 @@ END $$
 
 @dataclass(frozen=True)
 class Workload:
-    """`rows` changes, written by `write` after every contestant has a slot."""
+    """`rows` changes, written by `write` after every contestant has a slot. Each round has a database."""
 
     name: str
     title: str
     rows: int
     write: str
     before: str | None = None
+    round: int = 0
+
+    @property
+    def database(self) -> str:
+        """The database of this round."""
+        return f"{self.name}_{self.round}"
 
 
 def workloads(rows: int) -> tuple[Workload, ...]:
-    """The three, and a small one before them that nobody measures: it warms every contestant."""
+    """The three, and one before them that nobody measures: it warms every contestant."""
     half, per = rows // 2, PER_TRANSACTION
-    warm = min(rows, 200_000)
     return (
-        Workload("warm", "warm-up", warm, _inserts(warm, per)),
+        Workload("warm", "warm-up", rows, _inserts(rows, per)),
         Workload("small", f"{rows:,} rows in transactions of {per}", rows, _inserts(rows, per)),
         Workload("big", f"one transaction of {2 * rows:,} rows", 2 * rows, _inserts(2 * rows, 2 * rows)),
         Workload(
@@ -78,8 +83,8 @@ def _inserts(rows: int, per: int) -> str:
 def make(server: Server, workload: Workload) -> None:
     """The workload's database, with everything in it that is there before the slots."""
     with server.connect() as connection:
-        connection.execute(f"CREATE DATABASE {workload.name}")
-    with server.connect(workload.name) as connection:
+        connection.execute(f"CREATE DATABASE {workload.database}")
+    with server.connect(workload.database) as connection:
         connection.execute(_TABLE)
         for name in (PUBLICATION, PEER_PUBLICATION):
             connection.execute(
@@ -91,7 +96,7 @@ def make(server: Server, workload: Workload) -> None:
 
 def write(server: Server, workload: Workload) -> None:
     """What the contestants will read."""
-    with server.connect(workload.name) as connection:
+    with server.connect(workload.database) as connection:
         connection.execute("SET synchronous_commit = off")
         connection.execute(workload.write)
         connection.execute("CHECKPOINT")
@@ -102,12 +107,12 @@ def drop(server: Server, workload: Workload) -> None:
     mine = "FROM pg_replication_slots WHERE database = %s"
     with server.connect() as connection:
         deadline = time.monotonic() + 30
-        while connection.execute(f"SELECT slot_name {mine}", (workload.name,)).fetchone():
+        while connection.execute(f"SELECT slot_name {mine}", (workload.database,)).fetchone():
             if time.monotonic() > deadline:
-                raise RuntimeError(f"a slot of the database {workload.name} is still being read")
-            connection.execute(f"SELECT pg_terminate_backend(active_pid) {mine}", (workload.name,))
+                raise RuntimeError(f"a slot of the database {workload.database} is still being read")
+            connection.execute(f"SELECT pg_terminate_backend(active_pid) {mine}", (workload.database,))
             connection.execute(
-                f"SELECT pg_drop_replication_slot(slot_name) {mine} AND NOT active", (workload.name,)
+                f"SELECT pg_drop_replication_slot(slot_name) {mine} AND NOT active", (workload.database,)
             )
             time.sleep(0.05)
-        connection.execute(f"DROP DATABASE {workload.name} WITH (FORCE)")
+        connection.execute(f"DROP DATABASE {workload.database} WITH (FORCE)")

@@ -71,13 +71,15 @@ class Lag:
 class Chunk:
     """A range of a table's rows for a snapshot read: JSON only, so that it travels and is stored.
 
-    `bounds` is the mechanism's own description of the range; `rows` an estimate for progress.
+    `bounds` is the mechanism's own description of the range; `rows` an estimate for progress. `where` is a
+    condition in the source's own SQL: only rows for which it is true are of the chunk.
     """
 
     table: TableRef
     index: int
     bounds: dict[str, Any] = field(default_factory=dict)
     rows: int = 0
+    where: str | None = None
 
 
 @dataclass(frozen=True)

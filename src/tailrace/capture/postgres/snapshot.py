@@ -60,7 +60,8 @@ def read(
             begin(connection)
             found = _locked(config, connection, table, wanted)
             names = ", ".join(quote(column.name) for column in wanted.columns)
-            where = chunks.condition(connection, found, chunk)
+            conditions = [chunks.condition(connection, found, chunk), f"({chunk.where})" if chunk.where else ""]
+            where = " AND ".join(condition for condition in conditions if condition)
             query = f"SELECT {names} FROM {found.sql}" + (f" WHERE {where}" if where else "")
             ts = time.time_ns() // 1000
             copied = buffers(config, connection, query, rows=_MOST_ROWS, nbytes=config.batch_bytes)

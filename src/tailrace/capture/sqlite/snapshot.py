@@ -218,7 +218,9 @@ def _query(shape: Shape, wanted: TableSchema, chunk: Chunk) -> tuple[str, list[A
     names = quoted(column.name for column in wanted.columns)
     terms = _key(shape)
     if chunk.bounds.get("null"):
-        where = " OR ".join(f"{quote(str(term.column))} IS NULL" for term in terms)
-        return f"SELECT {names} FROM {quote(shape.name)} WHERE {where}", []
-    where, parameters = _range(shape, terms, chunk.bounds.get("after"), chunk.bounds.get("upto"))
+        where, parameters = " OR ".join(f"{quote(str(term.column))} IS NULL" for term in terms), []
+    else:
+        where, parameters = _range(shape, terms, chunk.bounds.get("after"), chunk.bounds.get("upto"))
+    if chunk.where:
+        where = f"({where}) AND ({chunk.where})"
     return f"SELECT {names} FROM {quote(shape.name)} WHERE {where}", parameters
