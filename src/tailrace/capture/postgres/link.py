@@ -23,8 +23,8 @@ from tailrace.model.errors import LogLost, NeedsOperator, SetupMissing, Tailrace
 
 _EPOCH = 946_684_800
 _STATUS = struct.Struct(">cqqqqB")
-# A pause lets messages gather, so that one read takes many of them: read one by one they cost the server half as
-# much again. A busy server fills the socket's buffers in the longer one.
+# A pause lets messages gather, so that one read takes many of them: read one by one they cost the server
+# half as much again. A busy server fills the socket's buffers in the longer one.
 _PAUSE, _LONG_PAUSE = 0.002, 0.01
 _GATHER = 0.02
 # A read that brought less has emptied the socket.

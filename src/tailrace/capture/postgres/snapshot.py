@@ -60,8 +60,8 @@ def read(
             begin(connection)
             found = _locked(config, connection, table, wanted)
             names = ", ".join(quote(column.name) for column in wanted.columns)
-            conditions = [chunks.condition(connection, found, chunk), f"({chunk.where})" if chunk.where else ""]
-            where = " AND ".join(condition for condition in conditions if condition)
+            bounds, wish = chunks.condition(connection, found, chunk), f"({chunk.where})"
+            where = " AND ".join(part for part in (bounds, wish if chunk.where else "") if part)
             query = f"SELECT {names} FROM {found.sql}" + (f" WHERE {where}" if where else "")
             ts = time.time_ns() // 1000
             copied = buffers(config, connection, query, rows=_MOST_ROWS, nbytes=config.batch_bytes)

@@ -217,8 +217,9 @@ def _project(table: TableSchema, columns: Sequence[str]) -> TableSchema:
 def _query(shape: Shape, wanted: TableSchema, chunk: Chunk) -> tuple[str, list[Any]]:
     names = quoted(column.name for column in wanted.columns)
     terms = _key(shape)
+    parameters: list[Any] = []
     if chunk.bounds.get("null"):
-        where, parameters = " OR ".join(f"{quote(str(term.column))} IS NULL" for term in terms), []
+        where = " OR ".join(f"{quote(str(term.column))} IS NULL" for term in terms)
     else:
         where, parameters = _range(shape, terms, chunk.bounds.get("after"), chunk.bounds.get("upto"))
     if chunk.where:
