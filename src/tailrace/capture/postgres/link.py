@@ -8,7 +8,9 @@ the consumer is slow: a walsender that cannot write still reads answers.
 from __future__ import annotations
 
 import contextlib
+import os
 import select
+import socket
 import struct
 import threading
 import time
@@ -22,11 +24,15 @@ from tailrace.capture.postgres.messages import Received, lsn_text
 from tailrace.model.errors import LogLost, NeedsOperator, SetupMissing, TailraceError, Transient
 
 _EPOCH = 946_684_800
+# Linux's SO_MEMINFO, which the socket module has no name for: bytes in use, and the most there can be.
+_MEMINFO = 55
 _STATUS = struct.Struct(">cqqqqB")
 # A pause lets messages gather, so that one read takes many of them: read one by one they cost the server
-# half as much again. A busy server fills the socket's buffers in the longer one.
-_PAUSE, _LONG_PAUSE = 0.002, 0.01
-_GATHER = 0.02
+# half as much again. While the server is busy it is the longer one, unless the socket's buffer fills up:
+# Linux drops what does not fit, and the server learns of it a fifth of a second later.
+_PAUSE, _LONG_PAUSE = 0.002, 0.02
+_GATHER = 0.04
+_FILLED = 0.4
 # A read that brought less has emptied the socket.
 _MUCH = 8192
 _BUSY = 65_536
@@ -55,6 +61,7 @@ class Link:
             raise
         self._poll = select.poll()
         self._poll.register(self._pgconn.socket, select.POLLIN)
+        self._socket = socket.socket(fileno=os.dup(self._pgconn.socket))
 
     def _as_it_is(self) -> None:
         """A database of encoding SQL_ASCII holds any bytes; the server refuses to send them as UTF-8."""
@@ -90,11 +97,25 @@ class Link:
                     return found
             until = time.monotonic() + _GATHER
             while len(found.data) < limit and time.monotonic() < until:
-                time.sleep(_PAUSE if len(found.data) < _BUSY else _LONG_PAUSE)
+                self._gather(_PAUSE if len(found.data) < _BUSY else _LONG_PAUSE)
                 if not self._drain(found, limit):
                     break
             self.heard = time.monotonic()
             return found
+
+    def _gather(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        time.sleep(_PAUSE)
+        while time.monotonic() < until and self._filled() < _FILLED:
+            time.sleep(_PAUSE)
+
+    def _filled(self) -> float:
+        """How much of the socket's buffer is in use; 0 where the system does not tell."""
+        try:
+            used, room = struct.unpack_from("II", self._socket.getsockopt(socket.SOL_SOCKET, _MEMINFO, 8))
+        except OSError:
+            return 0.0
+        return used / room if room else 0.0
 
     def _drain(self, found: Received, limit: int) -> bool:
         """Whether any message was there to be added."""
@@ -164,6 +185,7 @@ class Link:
     def close(self) -> None:
         """Let go of the slot."""
         with self._lock:
+            self._socket.close()
             self._connection.close()
 
 
