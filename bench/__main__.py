@@ -17,9 +17,9 @@ from rich.table import Table
 
 from bench.measure import Outcome
 
-NAMES = ("sqlite", "postgres")
+NAMES = ("sqlite", "postgres", "snapshot")
 # These take options of their own.
-WITH_OPTIONS = ("postgres",)
+WITH_OPTIONS = ("postgres", "snapshot")
 
 
 def main(words: list[str]) -> int:

