@@ -100,7 +100,7 @@ def waiting_snapshots(config: Config) -> list[str]:
     from tailrace.spark.plans import PlanStore
 
     fs, root = open_filesystem(str(config.state.directory))
-    return sorted(ref.name for ref in PlanStore(fs, root).requests().values())
+    return sorted(one.table.name for one in PlanStore(fs, root).requests().values())
 
 
 def status(config: Config) -> Status:

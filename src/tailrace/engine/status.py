@@ -81,7 +81,7 @@ def read_status(
     except NeedsOperator as error:
         problem = error.message
     fs, root = open_filesystem(state)
-    requested = {str(ref) for ref in PlanStore(fs, root).requests().values()}
+    requested = {str(one.table) for one in PlanStore(fs, root).requests().values()}
     files = listing(fs, f"{root}/changelog").items()
     sizes = {name: size for name, size in files if name.endswith((".seg", ".spill"))}
     owner = _owner(state)

@@ -193,7 +193,7 @@ class BatchWriter:
 
     def _requested(self, mirror: Mirror) -> bool:
         """Whether a fresh snapshot of the table was asked for: it will hold what this batch has."""
-        return mirror.table in self._plans().requests().values()
+        return mirror.table in self._plans().fresh()
 
     def _plans(self) -> PlanStore:
         return PlanStore(*open_filesystem(self._spec.options["stateDir"]))

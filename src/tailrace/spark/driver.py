@@ -38,6 +38,7 @@ from tailrace.spark.filled import filled, refill
 from tailrace.spark.named import resolved
 from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.options import SourceOptions
+from tailrace.spark.orders import Orders
 from tailrace.spark.partitions import ChunkRead, Slice, share
 from tailrace.spark.patience import patiently
 from tailrace.spark.plans import PlanStore
@@ -79,9 +80,8 @@ class StreamDriver:
         self._refs = patiently(
             lambda: resolved(self._capture, options.tables, filled(self._fs, self._root) or ())
         )
-        self._snapshots = Snapshots(
-            self._capture, PlanStore(self._fs, self._root), self._refs, options.chunk_rows
-        )
+        plans, orders = PlanStore(self._fs, self._root), Orders(self._fs, self._root)
+        self._snapshots = Snapshots(self._capture, plans, orders, self._refs, options.chunk_rows)
         self._changelog: Changelog | None = None
         self._filler: Filler | None = None
         self._generations: dict[TableRef, str] = {}
@@ -206,7 +206,7 @@ class StreamDriver:
         self._snapshots.committed(offset)
 
     def report(self) -> dict[str, Any] | None:
-        """Numbers for Spark's progress: how far the newest offset trails the source."""
+        """Numbers for Spark's progress: how far the newest offset trails the source, and each snapshot."""
         if self._filler is None or self._newest is None:
             return None
         health = self._filler.health()
@@ -215,7 +215,8 @@ class StreamDriver:
             "lag": dataclasses.asdict(self._filler.lag()),
             "state": health.state,
             "notices": [dataclasses.asdict(notice) for notice in health.notices],
-            "chunks_left": sum(cursor.of - cursor.next for cursor in self._newest.snapshots.values()),
+            "chunks_left": sum(c.of - c.next for c in self._newest.snapshots.values() if not c.over),
+            "snapshots": [dataclasses.asdict(one) for one in self._snapshots.progress(self._newest)],
         }
 
     def close(self) -> None:

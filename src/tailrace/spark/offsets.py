@@ -21,17 +21,33 @@ class Cursor:
 
     A table that needs no snapshot has a cursor without chunks (`of` is 0). One that stands still has no
     generation: the position has passed over changes of it.
+
+    `stopped`: no further chunk of the plan is delivered. `short`: rows of the table are missing, because its
+    last whole snapshot was stopped; a snapshot with a condition leaves that as it is.
     """
 
     plan: str
     next: int
     of: int
     generation: str
+    stopped: bool = False
+    short: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether no chunk of the plan is left to deliver."""
+        return self.stopped or self.next >= self.of
 
     @property
     def complete(self) -> bool:
-        """Whether every chunk was delivered."""
-        return self.next >= self.of
+        """Whether the snapshot is over and no row of the table is missing."""
+        return self.over and not self.short
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object inside an offset."""
+        body = {"plan": self.plan, "next": self.next, "of": self.of, "generation": self.generation}
+        marks = {"stopped": self.stopped, "short": self.short}
+        return {**body, **{name: True for name, set_ in marks.items() if set_}}
 
 
 @dataclass(frozen=True)
@@ -47,10 +63,7 @@ class Offset:
             "v": VERSION,
             "source": self.position.source,
             "position": self.position.version,
-            "snapshots": {
-                table: {"plan": c.plan, "next": c.next, "of": c.of, "generation": c.generation}
-                for table, c in sorted(self.snapshots.items())
-            },
+            "snapshots": {table: cursor.to_json() for table, cursor in sorted(self.snapshots.items())},
         }
 
     @classmethod
@@ -73,7 +86,8 @@ class Offset:
                 case {"plan": str(plan), "next": int(done), "of": int(of), "generation": str(generation)} if (
                     0 <= done <= of
                 ):
-                    cursors[table] = Cursor(plan, done, of, generation)
+                    stopped, short = cursor.get("stopped", False), cursor.get("short", False)
+                    cursors[table] = Cursor(plan, done, of, generation, stopped is True, short is True)
                 case _:
                     raise StateUnreadable(f"the snapshot cursor of table {table} in an offset cannot be read")
         return cls(position, cursors)

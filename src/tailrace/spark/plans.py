@@ -1,14 +1,18 @@
 """Snapshot plans and requests: durable files in the state directory.
 
 A plan fixes a table's schema and its chunks when its snapshot begins; offsets refer to it by id, so a restart
-continues the same chunks. A request is a wish for a fresh snapshot that another process (`tailrace snapshot`)
-left behind; its id becomes the plan's id, so that it is served exactly once.
+continues the same chunks. A request is a wish for a snapshot that another process (`tailrace snapshot`) left
+behind; its id becomes the plan's id, so that it is served exactly once.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import pyarrow.fs as pafs
 
@@ -21,11 +25,30 @@ from tailrace.model.table import TableRef, TableSchema
 
 @dataclass(frozen=True)
 class Plan:
-    """The chunks of one snapshot of one table."""
+    """The chunks of one snapshot of one table; with `where`, of the rows for which that is true."""
 
     id: str
     table: TableSchema
     chunks: tuple[Chunk, ...]
+    where: str | None = None
+
+    def rows(self, chunks: int) -> int:
+        """About how many rows the first so many chunks have. A condition is not in the estimate."""
+        return self._rows[min(chunks, len(self.chunks))]
+
+    @cached_property
+    def _rows(self) -> list[int]:
+        return list(accumulate((chunk.rows for chunk in self.chunks), initial=0))
+
+
+@dataclass(frozen=True)
+class Request:
+    """A wish for a snapshot of a table, or of its rows for which `where` is true."""
+
+    id: str
+    table: TableRef
+    where: str | None = None
+    asked: float = 0.0
 
 
 class PlanStore:
@@ -42,20 +65,28 @@ class PlanStore:
         body = {
             "table": plan.table.to_json(),
             "chunks": [[chunk.index, chunk.bounds, chunk.rows] for chunk in plan.chunks],
+            "where": plan.where,
         }
         write_state(self._fs, f"{self._plans}/{plan.id}.json", "snapshot-plan", body)
 
     def load(self, plan_id: str) -> Plan:
         """The plan an offset refers to."""
-        body = read_state(self._fs, f"{self._plans}/{plan_id}.json", "snapshot-plan")
-        if body is None:
+        plan = self.find(plan_id)
+        if plan is None:
             raise StateUnreadable(
                 f"the snapshot plan {plan_id} is missing from the state directory",
                 remedy="restore the state directory, or start a new query with a new checkpoint and stateDir",
             )
-        table = TableSchema.from_json(body["table"])
-        chunks = tuple(Chunk(table.ref, index, bounds, rows) for index, bounds, rows in body["chunks"])
-        return Plan(plan_id, table, chunks)
+        return plan
+
+    def find(self, plan_id: str) -> Plan | None:
+        """The plan, or None where it is not there: for those who only look, while it may be removed."""
+        body = read_state(self._fs, f"{self._plans}/{plan_id}.json", "snapshot-plan")
+        if body is None:
+            return None
+        table, where = TableSchema.from_json(body["table"]), body.get("where")
+        chunks = tuple(Chunk(table.ref, index, bounds, rows, where) for index, bounds, rows in body["chunks"])
+        return Plan(plan_id, table, chunks, where)
 
     def keep_only(self, plan_ids: set[str]) -> None:
         """Remove the plans that no offset can refer to any more."""
@@ -63,28 +94,34 @@ class PlanStore:
             if name.removesuffix(".json") not in plan_ids:
                 remove(self._fs, f"{self._plans}/{name}")
 
-    def request(self, ref: TableRef) -> str:
-        """Ask for a fresh snapshot of a table; a waiting request for it is not doubled."""
-        for waiting, table in self.requests().items():
-            if table == ref:
-                return waiting
+    def request(self, ref: TableRef, where: str | None = None) -> str:
+        """Ask for a snapshot of a table; a waiting request for the same is not doubled."""
+        for waiting in self.requests().values():
+            if (waiting.table, waiting.where) == (ref, where):
+                return waiting.id
         request_id = f"r{uuid.uuid4().hex[:12]}"
         make_directory(self._fs, self._requests)
-        body = {"schema": ref.schema, "name": ref.name}
+        body = {"schema": ref.schema, "name": ref.name, "where": where, "asked": time.time()}
         write_state(self._fs, f"{self._requests}/{request_id}.json", "snapshot-request", body)
         return request_id
 
-    def requests(self) -> dict[str, TableRef]:
-        """Every waiting request, by id."""
-        found = {}
+    def requests(self) -> Mapping[str, Request]:
+        """Every waiting request by id, in the order in which they were made."""
+        found = []
         for name in self._names(self._requests):
             body = read_state(self._fs, f"{self._requests}/{name}", "snapshot-request")
             if body is not None:
-                found[name.removesuffix(".json")] = TableRef(body["schema"], body["name"])
-        return found
+                ref = TableRef(body["schema"], body["name"])
+                request_id, asked = name.removesuffix(".json"), body.get("asked", 0.0)
+                found.append(Request(request_id, ref, body.get("where"), asked))
+        return {request.id: request for request in sorted(found, key=lambda one: one.asked)}
+
+    def fresh(self) -> set[TableRef]:
+        """The tables for which a whole snapshot waits: it will replace everything known of them."""
+        return {request.table for request in self.requests().values() if request.where is None}
 
     def served(self, request_id: str) -> None:
-        """Forget a request: a committed offset carries its plan."""
+        """Forget a request: a committed offset carries its plan, or it was withdrawn."""
         remove(self._fs, f"{self._requests}/{request_id}.json")
 
     def _names(self, directory: str) -> list[str]:

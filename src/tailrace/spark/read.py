@@ -93,7 +93,8 @@ def read_chunk(read: ChunkRead, capture: Capture) -> Iterator[ChangeBatch]:
     if (begun := patiently(begin)) is None:
         return
     rows, first = begun
-    if read.chunk.index == 0:
+    # With a condition the table's other rows stay as they are.
+    if read.chunk.index == 0 and read.chunk.where is None:
         yield marker(table, read.position, read.seq - 1, int(time.time() * 1_000_000))
     if first is not None:
         yield first

@@ -3,37 +3,63 @@
 A table's snapshot begins when no cursor of it is in the offset, when capture of it was set up anew since its
 cursor, or when someone asked for one. It then has a plan, and the offset's cursor walks through the plan's
 chunks. Tables are planned one after the other, when there is room for their chunks.
+
+A snapshot with a condition begins when no other of its table runs, and leaves the table's generation as it
+is: it brings rows and replaces nothing. A stop ends the cursor where it is, in an offset like any other, so
+that a replay reads the same. A whole snapshot has no cursor before its first chunk, the one that begins the
+table anew; a first snapshot that is stopped earlier still takes that chunk, for there is no table without it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 
 from tailrace.capture.contract import Capture
 from tailrace.model.table import TableRef
 from tailrace.spark.offsets import Cursor, Offset
+from tailrace.spark.orders import Orders
+from tailrace.spark.pace import Pace, SnapshotProgress, progress_of, running
 from tailrace.spark.partitions import ChunkRead
-from tailrace.spark.plans import Plan, PlanStore
+from tailrace.spark.plans import Plan, PlanStore, Request
 
 
 class Snapshots:
     """The snapshots of one query's tables."""
 
-    def __init__(self, capture: Capture, plans: PlanStore, refs: Sequence[TableRef], chunk_rows: int) -> None:
+    def __init__(
+        self, capture: Capture, plans: PlanStore, orders: Orders, refs: Sequence[TableRef], chunk_rows: int
+    ) -> None:
         self._capture = capture
         self._plans = plans
+        self._orders = orders
         self._refs = {str(ref): ref for ref in refs}
         self._chunk_rows = chunk_rows
         self._begun: dict[str, Plan] = {}
         self._known: dict[str, Plan] = {}
-        self.requests: dict[str, str] = {}
+        self._waiting: dict[str, Request] = {}
+        self._paused: set[str] = set()
+        self._stops: set[str] = set()
+        self._pace = Pace()
+        self._done: Offset | None = None
+
+    @property
+    def requests(self) -> dict[str, str]:
+        """The requests for whole snapshots that wait, by table."""
+        return {str(one.table): one.id for one in self._waiting.values() if one.where is None}
 
     def look_for_requests(self) -> None:
-        """Read the requests that wait in the state directory."""
-        found = self._plans.requests().items()
-        self.requests = {str(ref): request for request, ref in found if str(ref) in self._refs}
+        """Read the requests and orders that wait in the state directory."""
+        # Orders first: whoever stops withdraws requests before, and none of those may be seen beside it.
+        self._stops, self._paused = self._orders.stops(), self._orders.paused()
+        found = self._plans.requests()
+        self._waiting = {key: one for key, one in found.items() if str(one.table) in self._refs}
+        for table, plan in list(self._begun.items()):
+            # Begun and never logged, or it would be committed: withdrawn, it need not be.
+            if plan.id.startswith("r") and plan.id not in found:
+                del self._begun[table]
 
     def again(self) -> None:
         """Every table needs a fresh snapshot: the log has a gap. Durable, for not all begin at once."""
@@ -53,26 +79,33 @@ class Snapshots:
     ) -> dict[str, Cursor]:
         """The cursors at the end of a batch that begins at `start` and has room for so many rows.
 
-        Nothing is read of tables that are held.
+        Nothing is read of tables that are held or paused.
 
         At least one round of chunks is taken whatever the room, so that a busy log never starves a snapshot.
         """
         cursors = {table: cursor for table, cursor in start.snapshots.items() if table in self._refs}
+        cursors.update(ended := self._stopped(cursors))
         taken = 0
         for table, ref in self._refs.items():
             if taken >= parts and room is not None and room <= 0:
                 break
-            if table in held:
+            stopping = table in self._stops
+            if table in ended or table in held or (table in self._paused and not stopping):
                 continue
             cursor = self._cursor(table, ref, cursors.get(table), generations.get(ref, ""))
-            if cursor.complete:
+            if cursor.over:
                 cursors[table] = cursor
                 continue
             chunks, done = self._plan(cursor.plan).chunks, cursor.next
-            while done < cursor.of and (taken < parts or room is None or room >= chunks[done].rows):
+            last = min(1, cursor.of) if stopping else cursor.of
+            while done < last and (taken < parts or room is None or room >= chunks[done].rows):
                 room = None if room is None else room - chunks[done].rows
                 done, taken = done + 1, taken + 1
-            cursors[table] = dataclasses.replace(cursor, next=done)
+            if done:
+                cut = stopping and done < cursor.of
+                cursors[table] = dataclasses.replace(
+                    cursor, next=done, stopped=cut, short=cut or cursor.short
+                )
         return cursors
 
     def reads(self, start: Offset, end: Offset) -> list[ChunkRead]:
@@ -93,33 +126,78 @@ class Snapshots:
         return reads
 
     def committed(self, offset: Offset) -> None:
-        """Spark has committed this offset: requests it carries are served, plans it has passed are gone."""
-        for table, request in list(self.requests.items()):
-            cursor = offset.snapshots.get(table)
-            if cursor is not None and cursor.plan == request:
-                self._plans.served(request)
-                del self.requests[table]
+        """Spark has committed this offset: what it carries is served, plans it has passed are gone."""
+        self._done = offset
+        plans = {cursor.plan for cursor in offset.snapshots.values()}
+        for request in plans.intersection(self._waiting):
+            self._plans.served(request)
+            del self._waiting[request]
         for table, plan in list(self._begun.items()):
             if (cursor := offset.snapshots.get(table)) is not None and cursor.plan == plan.id:
                 del self._begun[table]
-                kept = {c.plan for c in offset.snapshots.values()} | {p.id for p in self._begun.values()}
+                kept = plans | {p.id for p in self._begun.values()}
                 self._plans.keep_only(kept)
+                self._pace.keep_only(kept)
                 self._known = {name: known for name, known in self._known.items() if name in kept}
+        now = time.monotonic()
+        for cursor in offset.snapshots.values():
+            if not cursor.over and cursor.plan in self._known:
+                self._pace.note(self._known[cursor.plan], cursor.next, now)
+
+    def progress(self, newest: Offset) -> list[SnapshotProgress]:
+        """How far each running snapshot is, by what is committed; `newest` says what has begun."""
+        cursors = running(self._done, newest)
+        plans = {cursor.plan: self._plan(cursor.plan) for cursor in cursors.values()}
+        return progress_of(cursors, plans, self._pace, self._paused)
+
+    def _stopped(self, cursors: Mapping[str, Cursor]) -> dict[str, Cursor]:
+        """The cursors that a stop ends here. One that is over is committed, and its order is done with."""
+        ended = {}
+        for table in self._stops.intersection(cursors):
+            cursor = cursors[table]
+            if cursor.over:
+                self._orders.stopped(table)
+                self._stops.discard(table)
+            else:
+                whole = self._plan(cursor.plan).where is None
+                ended[table] = dataclasses.replace(cursor, stopped=True, short=whole or cursor.short)
+        return ended
+
+    def _asked(self, table: str, cursor: Cursor) -> tuple[str, str | None] | None:
+        """The snapshot that is to begin now, as its plan's id and condition; None to go on as it is."""
+        fresh = self.requests.get(table)
+        if fresh not in (None, cursor.plan) and (cursor.over or self._plan(cursor.plan).where is None):
+            return str(fresh), None
+        for one in self._waiting.values():
+            if cursor.over and one.where is not None and str(one.table) == table and one.id != cursor.plan:
+                return one.id, one.where
+        return None
 
     def _cursor(self, table: str, ref: TableRef, cursor: Cursor | None, generation: str) -> Cursor:
         begun = self._begun.get(table)
         if begun is None:
-            wanted = self.requests.get(table)
-            if cursor is not None and cursor.generation == generation and wanted in (None, cursor.plan):
+            if cursor is None or cursor.generation != generation:
+                plan_id = self.requests.get(table) or f"p{uuid.uuid4().hex[:12]}"
+                begun = self._begin(ref, plan_id, None)
+            elif (asked := self._asked(table, cursor)) is not None:
+                begun = self._begin(ref, *asked)
+            else:
                 return cursor
-            described = self._capture.describe(ref)
-            plan_id = wanted or f"p{uuid.uuid4().hex[:12]}"
-            begun = Plan(plan_id, described, tuple(self._capture.plan(ref, rows_per_chunk=self._chunk_rows)))
-            self._plans.save(begun)
-            self._begun[table] = self._known[plan_id] = begun
         if cursor is not None and cursor.plan == begun.id:
             return cursor
+        if cursor is not None and begun.where is not None:
+            return Cursor(begun.id, 0, len(begun.chunks), cursor.generation, short=cursor.short)
         return Cursor(begun.id, 0, len(begun.chunks), begun.table.generation)
+
+    def _begin(self, ref: TableRef, plan_id: str, where: str | None) -> Plan:
+        table = self._capture.describe(ref)
+        planned = self._capture.plan(ref, rows_per_chunk=self._chunk_rows)
+        chunks = tuple(dataclasses.replace(chunk, where=where) for chunk in planned)
+        plan = Plan(plan_id, table, chunks, where)
+        self._plans.save(plan)
+        self._begun[str(ref)] = self._known[plan_id] = plan
+        self._pace.note(plan, 0, time.monotonic())
+        return plan
 
     def _plan(self, plan_id: str) -> Plan:
         if plan_id not in self._known:

@@ -1,0 +1,101 @@
+"""How far snapshots are: rows done and left by their plans' estimates, how fast, and the time left."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tailrace.spark.offsets import Cursor, Offset
+from tailrace.spark.plans import Plan
+
+WINDOW_SECONDS = 60.0
+POINTS = 64
+
+
+@dataclass(frozen=True)
+class SnapshotProgress:
+    """A table's snapshot that is not over. Rows are estimates; `rate` is rows a second, lately."""
+
+    table: str
+    state: Literal["running", "paused"]
+    chunks_done: int
+    chunks: int
+    rows_done: int
+    rows: int
+    rate: float | None = None
+    seconds_left: float | None = None
+    where: str | None = None
+
+
+def measured(points: Sequence[tuple[float, int]], rows: int) -> tuple[float | None, float | None]:
+    """The rate and the time left by what was done when; None while that cannot be told."""
+    if len(points) < 2:
+        return None, None
+    (began, first), (ended, last) = points[0], points[-1]
+    if ended <= began or last <= first:
+        return None, None
+    rate = (last - first) / (ended - began)
+    return rate, max(0, rows - last) / rate
+
+
+class Pace:
+    """What was done when, lately, of every running plan."""
+
+    def __init__(self) -> None:
+        self._points: dict[str, deque[tuple[float, int]]] = {}
+
+    def note(self, plan: Plan, chunks: int, now: float) -> None:
+        """So many chunks of the plan are committed."""
+        points = self._points.setdefault(plan.id, deque(maxlen=POINTS))
+        rows = plan.rows(chunks)
+        if not points or points[-1][1] != rows:
+            points.append((now, rows))
+        while len(points) > 2 and points[0][0] < now - WINDOW_SECONDS:
+            points.popleft()
+
+    def keep_only(self, plans: Collection[str]) -> None:
+        """Forget the others."""
+        self._points = {plan: points for plan, points in self._points.items() if plan in plans}
+
+    def of(self, plan: Plan) -> tuple[float | None, float | None]:
+        """The plan's rate and the time left."""
+        return measured(list(self._points.get(plan.id, ())), plan.rows(len(plan.chunks)))
+
+
+def running(done: Offset | None, newest: Offset) -> dict[str, Cursor]:
+    """The snapshots that are not over at `done`: each table's cursor of what is committed of them."""
+    found = {}
+    for table, cursor in newest.snapshots.items():
+        before = done.snapshots.get(table) if done is not None else None
+        if before is None or before.plan != cursor.plan:
+            before = Cursor(cursor.plan, 0, cursor.of, cursor.generation, short=cursor.short)
+        if not before.over:
+            found[table] = before
+    return found
+
+
+def progress_of(
+    cursors: Mapping[str, Cursor], plans: Mapping[str, Plan], pace: Pace, paused: Collection[str]
+) -> list[SnapshotProgress]:
+    """The numbers of these snapshots, by table. One whose plan is gone is told without rows."""
+    told = []
+    for table, cursor in sorted(cursors.items()):
+        plan = plans.get(cursor.plan)
+        rate, left = pace.of(plan) if plan is not None else (None, None)
+        waits = table in paused
+        told.append(
+            SnapshotProgress(
+                table,
+                "paused" if waits else "running",
+                cursor.next,
+                cursor.of,
+                plan.rows(cursor.next) if plan is not None else 0,
+                plan.rows(cursor.of) if plan is not None else 0,
+                None if waits else rate,
+                None if waits else left,
+                plan.where if plan is not None else None,
+            )
+        )
+    return told
