@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.config import config_schema, keys
-from tailrace.config.values import parse_duration, parse_size, show_duration, show_size
+from tailrace.model.units import parse_duration, parse_size, show_duration, show_size
 
 
 def _properties(node: Any) -> list[tuple[str, dict[str, Any]]]:

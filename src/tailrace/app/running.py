@@ -54,6 +54,7 @@ def pipeline_spec(config: Config, *, on_data_loss: str | None = None) -> Pipelin
         "ack": config.state.ack,
         "retention": str(int(config.state.retention)),
         "maxChangelogBytes": str(config.state.max_size),
+        **config.snapshot.options(),
     }
     if (on_data_loss or config.source.on_data_loss) == "snapshot":
         options["failOnDataLoss"] = "false"

@@ -68,6 +68,25 @@ class Lag:
 
 
 @dataclass(frozen=True)
+class Load:
+    """How busy the source is beside us. A number that cannot be had is None; `remedy` says how to have it.
+
+    `connections` and `active` are sessions of others: all of them, and those at work. `standby_bytes` and
+    `standby_seconds` are of the standby that is furthest behind, 0 without one. `retained` is the log that
+    the source keeps for the consumer, in bytes, and `log_status` what the source says of it.
+    """
+
+    connections: int | None = None
+    max_connections: int | None = None
+    active: int | None = None
+    standby_bytes: int | None = None
+    standby_seconds: float | None = None
+    retained: int | None = None
+    log_status: str | None = None
+    remedy: str | None = None
+
+
+@dataclass(frozen=True)
 class Chunk:
     """A range of a table's rows for a snapshot read: JSON only, so that it travels and is stored.
 
@@ -241,6 +260,10 @@ class Capture(ABC):
     @abstractmethod
     def lag(self, position: Position) -> Lag:
         """How far `position` trails the newest one."""
+
+    def load(self, consumer: str) -> Load:  # noqa: ARG002 - for those that have something to say
+        """How busy the source is. Costs it next to nothing; asked about once a second."""
+        return Load()
 
     @abstractmethod
     def close(self) -> None:

@@ -24,9 +24,12 @@ from tailrace.config.sinks import Section, Sink
 from tailrace.config.values import (
     Count,
     Duration,
+    LagLimit,
     LocalPath,
     Name,
+    ShareOrCount,
     Size,
+    StandbyLimit,
     Url,
     Wrong,
     directory_of,
@@ -155,6 +158,54 @@ class Batch(Section):
     )
 
 
+class Snapshot(Section):
+    """How fast snapshots may go; changes are never held up by these limits."""
+
+    rows_per_second: Count | None = Field(
+        default=None, ge=1, description="At most so many rows of snapshots a second, on average."
+    )
+    connections: Count | None = Field(
+        default=None, ge=1, description="At most so many connections read snapshots at a time."
+    )
+    pause_lag: LagLimit | None = Field(
+        default=None,
+        description="Snapshots pause while the pipeline is further behind than this: `256MB`, `30s`,"
+        " `10000 changes`, or several with commas between.",
+    )
+    pause_standby_lag: StandbyLimit | None = Field(
+        default=None,
+        description="Snapshots pause while a standby of the source is further behind than this: `256MB`,"
+        " `30s`, or both.",
+    )
+    pause_connections: ShareOrCount | None = Field(
+        default=None,
+        description="Snapshots pause while others have more connections to the source than this: `50`, or a"
+        " part of all that it takes, `80%`.",
+    )
+    pause_active: Count | None = Field(
+        default=None,
+        ge=1,
+        description="Snapshots pause while more sessions of others than this are at work in the source.",
+    )
+    pause_retained: Size | None = Field(
+        default=None,
+        description="Snapshots pause while the source keeps more log than this for the pipeline.",
+    )
+
+    def options(self) -> dict[str, str]:
+        """The options of the Spark source that say the same."""
+        given = {
+            "snapshotRowsPerSecond": self.rows_per_second,
+            "snapshotConnections": self.connections,
+            "snapshotPauseLag": self.pause_lag,
+            "snapshotPauseStandbyLag": self.pause_standby_lag,
+            "snapshotPauseConnections": self.pause_connections,
+            "snapshotPauseActive": self.pause_active,
+            "snapshotPauseRetained": self.pause_retained,
+        }
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+
 class Spark(Section):
     """The Spark session; any `spark.*` setting may stand beside `master`."""
 
@@ -235,6 +286,7 @@ class Config(Section):
         default_factory=State, validate_default=False, description="Where the state is kept."
     )
     batch: Batch = Field(default_factory=Batch, description="How much a micro-batch takes.")
+    snapshot: Snapshot = Field(default_factory=Snapshot, description="How fast snapshots may go.")
     spark: Spark = Field(default_factory=Spark, description="The Spark session.")
     sinks: dict[Name, Sink] = Field(
         default_factory=dict, description="The sinks, each under a name of your choice."

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from tailrace.config.models import Config, Spark
 from tailrace.config.sinks import DeltaSink, HttpSink, StdoutSink
-from tailrace.config.values import show_duration, show_size
+from tailrace.model.units import show_duration, show_size
 
 SINKS: dict[str, type[BaseModel]] = {"delta": DeltaSink, "http": HttpSink, "stdout": StdoutSink}
 _FREE = {("source", "types"), ("spark",), ("sinks",)}

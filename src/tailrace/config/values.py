@@ -14,11 +14,18 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
 
 from tailrace.model.secret import MASK, Secret, mask_url
+from tailrace.model.units import (
+    Limit,
+    Share,
+    parse_duration,
+    parse_lag,
+    parse_limit,
+    parse_share,
+    parse_size,
+    show_duration,
+    show_size,
+)
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])i?)?B?", re.IGNORECASE)
-_BYTES = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
@@ -29,41 +36,6 @@ class Wrong(ValueError):
     def __init__(self, text: str, remedy: str | None = None) -> None:
         super().__init__(text)
         self.remedy = remedy
-
-
-def parse_duration(value: Any) -> float:
-    """Seconds, from `10s`, `500ms`, `5m`, `1h` or `7d`."""
-    if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
-        return float(match[1]) * _SECONDS[match[2]]
-    raise ValueError('must be a duration with its unit: "500ms", "10s", "5m", "1h" or "7d"')
-
-
-def parse_size(value: Any) -> int:
-    """Bytes, from a whole number or from `512KB`, `64MB`, `4GB`; a KB has 1024 bytes, as Spark counts."""
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())):
-        size = int(float(match[1]) * _BYTES[(match[2] or "").upper()])
-        if size > 0:
-            return size
-    raise ValueError('must be a size above zero: "512KB", "64MB", "4GB", or a number of bytes')
-
-
-def show_duration(seconds: float) -> str:
-    """The shortest text that `parse_duration` reads back."""
-    for unit in ("d", "h", "m", "s"):
-        if seconds and (seconds / _SECONDS[unit]).is_integer():
-            return f"{int(seconds / _SECONDS[unit])}{unit}"
-    milliseconds = f"{seconds * 1000:.6f}".rstrip("0").rstrip(".")
-    return f"{milliseconds}ms" if seconds else "0s"
-
-
-def show_size(size: int) -> str:
-    """The shortest text that `parse_size` reads back."""
-    for unit in ("T", "G", "M", "K"):
-        if size % _BYTES[unit] == 0:
-            return f"{size // _BYTES[unit]}{unit}B"
-    return f"{size}B"
 
 
 def _no_bool(value: Any) -> Any:
@@ -122,6 +94,24 @@ Size = Annotated[
     BeforeValidator(parse_size),
     PlainSerializer(show_size, return_type=str),
     WithJsonSchema({"type": ["string", "integer"], "title": "size"}),
+]
+LagLimit = Annotated[
+    Limit,
+    BeforeValidator(parse_limit),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "title": "size or duration"}),
+]
+StandbyLimit = Annotated[
+    Limit,
+    BeforeValidator(parse_lag),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "title": "size or duration"}),
+]
+ShareOrCount = Annotated[
+    Share,
+    BeforeValidator(parse_share),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": ["integer", "string"], "title": "integer or percentage"}),
 ]
 Count = Annotated[int, BeforeValidator(_no_bool)]
 Name = Annotated[str, AfterValidator(check_name)]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from tailrace.model.errors import ConfigError
 from tailrace.model.secret import holds_secret
+from tailrace.model.units import parse_lag, parse_limit, parse_share, parse_size
+from tailrace.spark.throttle import Limits
 
+Value = TypeVar("Value")
 View = Literal["envelope", "table", "net", "packed"]
 
 DESCRIPTIONS: dict[str, str] = {
@@ -40,6 +43,20 @@ DESCRIPTIONS: dict[str, str] = {
     " changelog is durable. Default `sink`.",
     "retention": "Seconds that acknowledged changelog segments are kept. Default 0.",
     "maxChangelogBytes": "Back-pressure: capture pauses while more is unacknowledged. Default 4 GB.",
+    "snapshotRowsPerSecond": "At most so many rows of snapshots a second, on average. Default: no ceiling.",
+    "snapshotConnections": "At most so many tasks, each with a connection of its own, read snapshot chunks at"
+    " a time. Default: no ceiling.",
+    "snapshotPauseLag": "No snapshot chunk is taken while the query is further behind than this: a size, a"
+    " duration, a number of changes, or several (`256MB`, `30s`, `10000 changes`, `256MB, 30s`), in what the"
+    " source can measure. Default: no pause.",
+    "snapshotPauseStandbyLag": "The same while a standby of the source is further behind than this: a size, a"
+    " duration or both. Default: no pause.",
+    "snapshotPauseConnections": "The same while others have more connections to the source than this: a"
+    " number (`50`), or a part of all that it takes (`80%`). Default: no pause.",
+    "snapshotPauseActive": "The same while more sessions of others than this are at work in the source."
+    " Default: no pause.",
+    "snapshotPauseRetained": "The same while the source keeps more log than this for the query: a size"
+    " (`1GB`). Default: no pause.",
     "owner": "Name shown when another process wants the same state directory. Default: the consumer.",
 }
 
@@ -66,6 +83,7 @@ class SourceOptions:
     retention: float = 0.0
     max_changelog_bytes: int = 4 * 1024**3
     owner: str | None = None
+    throttle: Limits = field(default_factory=Limits)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -109,6 +127,7 @@ class SourceOptions:
             retention=float(_number(given, "retention", 0, 0)),
             max_changelog_bytes=_number(given, "maxChangelogBytes", cls.max_changelog_bytes, 1),
             owner=given.get("owner") or None,
+            throttle=_limits(given),
         )
 
 
@@ -137,6 +156,25 @@ def _number(given: Mapping[str, str], name: str, default: int, least: int) -> in
     if value < least:
         raise ConfigError(f"option `{name}` must be at least {least}")
     return value
+
+
+def _limits(given: Mapping[str, str]) -> Limits:
+    return Limits(
+        rows_per_second=_number(given, "snapshotRowsPerSecond", 0, 1) or None,
+        connections=_number(given, "snapshotConnections", 0, 1) or None,
+        lag=_parsed(given, "snapshotPauseLag", parse_limit),
+        standby_lag=_parsed(given, "snapshotPauseStandbyLag", parse_lag),
+        others=_parsed(given, "snapshotPauseConnections", parse_share),
+        active=_number(given, "snapshotPauseActive", 0, 1) or None,
+        retained=_parsed(given, "snapshotPauseRetained", parse_size),
+    )
+
+
+def _parsed(given: Mapping[str, str], name: str, parse: Callable[[Any], Value]) -> Value | None:
+    try:
+        return parse(given[name]) if name in given else None
+    except ValueError as error:
+        raise ConfigError(f"option `{name}` {error}") from None
 
 
 def _choice(given: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str | None) -> str | None:

@@ -6,8 +6,17 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag
-from tailrace.capture.postgres import catalog, provision, publication, slots, snapshot, timelines, visible
+from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag, Load
+from tailrace.capture.postgres import (
+    catalog,
+    load,
+    provision,
+    publication,
+    slots,
+    snapshot,
+    timelines,
+    visible,
+)
 from tailrace.capture.postgres import names as table_names
 from tailrace.capture.postgres.client import Connection, session
 from tailrace.capture.postgres.config import PostgresConfig
@@ -44,6 +53,7 @@ class PostgresCapture(Capture):
         self._config = config
         self._recent = Recent()
         self._halts = Halts()
+        self._standbys = load.Standbys()
         self._closed = threading.Event()
         self._guard = threading.Lock()
         self._stream: Stream | None = None
@@ -252,6 +262,10 @@ class PostgresCapture(Capture):
         # Nothing of ours came since: what is behind is the server's own log, or on its way.
         caught_up = self._recent.passed >= newest.version
         return Lag(bytes=behind, seconds=0.0 if caught_up else max(0.0, time.time() - self._recent.heard))
+
+    def load(self, consumer: str) -> Load:
+        with session(self._config) as connection:
+            return load.sample(connection, self._config, consumer, self._standbys)
 
     def close(self) -> None:
         self._closed.set()
