@@ -175,9 +175,12 @@ def test_a_publication_of_someone_else_is_told_with_the_statement_for_its_owner(
     assert refused.value.remedy == add
     told = [f.remedy for f in capture.coverage(refs) if f.severity == "error"]
     assert told == [add]
+    kept = database.slots()
     with pytest.raises(SetupMissing) as refused:
         capture.teardown()
-    assert refused.value.remedy == 'DROP PUBLICATION "tailrace";'
+    slots = "".join(f"SELECT pg_drop_replication_slot('{name}'); " for name in kept)
+    assert refused.value.remedy == slots + 'DROP PUBLICATION "tailrace";'
+    assert database.slots() == kept != []
     run(database, add)
     assert capture.setup(refs) == []
 

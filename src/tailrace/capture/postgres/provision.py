@@ -138,15 +138,17 @@ def teardown(config: PostgresConfig, tables: Sequence[TableRef] | None) -> list[
                     connection, config, f"ALTER PUBLICATION {quote(config.publication)} DROP TABLE {names}"
                 )
             return [f"stopped publishing table {ref}" for ref in gone]
-        done = [
-            f"dropped replication slot {slot.name}"
-            for slot in slots.ours(connection, config)
-            if slots.drop(connection, slot.name)
-        ]
-        if found is not None:
-            _execute(connection, config, f"DROP PUBLICATION {quote(config.publication)}")
-            done.append(f"dropped publication {config.publication}")
-        return done
+        drop = f"DROP PUBLICATION {quote(config.publication)}"
+        # In one transaction, and the publication first: a role that may not drop it has dropped no slot then.
+        ours = [slot.name for slot in slots.ours(connection, config)]
+        statements = [f"SELECT pg_drop_replication_slot('{name}')" for name in ours]
+        statements += [drop] if found is not None else []
+        with _told_to_owner(config, statements), connection.transaction():
+            if found is not None:
+                publication.lock(connection, config.publication)
+                connection.execute(drop)
+            done = [f"dropped replication slot {name}" for name in ours if slots.drop(connection, name)]
+        return [*done, *([f"dropped publication {config.publication}"] if found is not None else [])]
 
 
 def coverage(config: PostgresConfig, tables: Sequence[TableRef]) -> list[Finding]:
