@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tailrace.model.change import ChangeBatch, Part
-from tailrace.model.errors import IdentityMismatch
+from tailrace.model.errors import ConfigError, IdentityMismatch
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef, TableSchema
 
@@ -240,6 +240,13 @@ class Capture(ABC):
     @abstractmethod
     def plan(self, table: TableRef, *, rows_per_chunk: int) -> list[Chunk]:
         """Cut a table into ranges that together hold every row, also rows inserted later. Never empty."""
+
+    def check_condition(self, table: TableRef, where: str) -> None:
+        """ConfigError, naming the place, unless `where` can be a condition of chunks of this table.
+
+        Reads no row. Not by the values that a row may have: a division by one of them can fail later.
+        """
+        raise ConfigError(f"table {table} cannot be read by a condition: {where!r}")
 
     @abstractmethod
     def snapshot(

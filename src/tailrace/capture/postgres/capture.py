@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag, Load
 from tailrace.capture.postgres import (
     catalog,
+    conditions,
     load,
     provision,
     publication,
@@ -231,6 +232,9 @@ class PostgresCapture(Capture):
 
     def plan(self, table: TableRef, *, rows_per_chunk: int) -> list[Chunk]:
         return snapshot.plan(self._config, table, rows_per_chunk)
+
+    def check_condition(self, table: TableRef, where: str) -> None:
+        conditions.check(self._config, table, where)
 
     def snapshot(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag, Load
-from tailrace.capture.sqlite import catalog, drift, meta, provision, snapshot
+from tailrace.capture.sqlite import catalog, conditions, drift, meta, provision, snapshot
 from tailrace.capture.sqlite.acknowledge import Acknowledger
 from tailrace.capture.sqlite.client import IDENTITY_REMEDY, reading, writing
 from tailrace.capture.sqlite.config import SqliteConfig
@@ -170,6 +170,9 @@ class SqliteCapture(Capture):
 
     def plan(self, table: TableRef, *, rows_per_chunk: int) -> list[Chunk]:
         return snapshot.plan(self._config, table, rows_per_chunk)
+
+    def check_condition(self, table: TableRef, where: str) -> None:
+        conditions.check(self._config, table, where)
 
     def snapshot(
         self,
