@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tailrace.capture.contract import TABLE_STOPPED, Capture
+from tailrace.capture.contract import TABLE_STOPPED, Capture, Lag
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.changelog.log import Changelog
 from tailrace.changelog.statefile import read_state, write_state
@@ -33,7 +33,7 @@ from tailrace.model.position import Position
 from tailrace.model.table import TableRef
 from tailrace.runtime import history
 from tailrace.runtime.filler import Filler
-from tailrace.spark import jumps
+from tailrace.spark import jumps, waits
 from tailrace.spark.filled import filled, refill
 from tailrace.spark.named import resolved
 from tailrace.spark.offsets import Cursor, Offset
@@ -43,9 +43,12 @@ from tailrace.spark.partitions import ChunkRead, Slice, share
 from tailrace.spark.patience import patiently
 from tailrace.spark.plans import PlanStore
 from tailrace.spark.renewed import Renewed
+from tailrace.spark.sampling import Sampler
 from tailrace.spark.snapshots import Snapshots
+from tailrace.spark.throttle import Throttle, dealt
 
 LONG_POLL = 0.5
+NEVER = 2**62
 LOOK_FOR_REQUESTS = 1.0
 VISIBLE_TIMEOUT = 60.0
 DEFAULT_PARTITIONS = 2
@@ -81,7 +84,16 @@ class StreamDriver:
             lambda: resolved(self._capture, options.tables, filled(self._fs, self._root) or ())
         )
         plans, orders = PlanStore(self._fs, self._root), Orders(self._fs, self._root)
-        self._snapshots = Snapshots(self._capture, plans, orders, self._refs, options.chunk_rows)
+        limits = options.throttle
+        chunk_rows = limits.chunk_rows(options.chunk_rows)
+        self._snapshots = Snapshots(self._capture, plans, orders, self._refs, chunk_rows)
+        self._sampler = Sampler(lambda: self._capture.load(self._consumer))
+        self._throttle = Throttle(
+            limits,
+            lag=lambda: self._filler.lag() if self._filler is not None else Lag(),
+            load=self._sampler.newest,
+            tell=lambda wait, unseen: waits.remember(self._fs, self._root, wait, unseen),
+        )
         self._changelog: Changelog | None = None
         self._filler: Filler | None = None
         self._generations: dict[TableRef, str] = {}
@@ -103,6 +115,9 @@ class StreamDriver:
         """The end of the next micro-batch; `start` itself after a long poll in which nothing came."""
         try:
             end = patiently(lambda: self._next(start, max_rows, max_bytes))
+            while self._bounded and self._throttle.waiting is not None and end == self._here(start):
+                # To Spark no progress is the end of a bounded run.
+                end = patiently(lambda: self._next(start, max_rows, max_bytes))
         except TailraceError as error:
             if isinstance(error, IdentityMismatch) and self._failed_over(start):
                 return start
@@ -130,8 +145,10 @@ class StreamDriver:
         if self._target is not None:
             filler.catch_up(self._target, past=start.position.version, enough=ENOUGH_BYTES)
         end = self._advance(start, max_rows, max_bytes)
-        if end == start and self._target is None:
-            filler.wait(start.position.version, LONG_POLL)
+        if end == start and (self._target is None or self._throttle.waiting is not None):
+            # Changes after its target are not for a bounded run.
+            after = start.position.version if self._target is None else NEVER
+            filler.wait(after, self._throttle.patience(LONG_POLL))
             filler.raise_if_failed()
             end = self._advance(start, max_rows, max_bytes)
         return end
@@ -185,7 +202,8 @@ class StreamDriver:
             return [Slice(tuple(windows), tuple(chunks), tables, progress)]
         parts = self._options.partitions or DEFAULT_PARTITIONS
         slices = [Slice(run, (), tables, progress) for run in share(windows, parts)]
-        return slices + [Slice((), (chunk,), tables, progress) for chunk in chunks]
+        runs = dealt(chunks, self._options.throttle.connections)
+        return slices + [Slice((), tuple(run), tables, progress) for run in runs]
 
     def _readable(self, chunks: list[ChunkRead]) -> list[ChunkRead]:
         """Without chunks of tables that were dropped since: those stand still until they are read again."""
@@ -215,6 +233,7 @@ class StreamDriver:
             "lag": dataclasses.asdict(self._filler.lag()),
             "state": health.state,
             "notices": [dataclasses.asdict(notice) for notice in health.notices],
+            "snapshot_waits": self._throttle.report(),
             "chunks_left": sum(c.of - c.next for c in self._newest.snapshots.values() if not c.over),
             "snapshots": [dataclasses.asdict(one) for one in self._snapshots.progress(self._newest)],
         }
@@ -224,6 +243,7 @@ class StreamDriver:
         if self._filler is not None:
             self._filler.close()
             self._filler = None
+        self._sampler.close()
         self._capture.close()
         if self._changelog is not None:
             self._changelog.close()
@@ -425,13 +445,15 @@ class StreamDriver:
         version = changelog.bound(at, max_rows=max_rows, max_bytes=max_bytes, up_to=self._target)
         room = None if max_rows is None else max_rows - changelog.rows(at, version)
         parts = self._options.partitions or DEFAULT_PARTITIONS
-        cursors = self._snapshots.advance(
-            start,
-            self._generations,
-            room=room,
-            parts=parts,
-            held=self._stopped() | self._renewed.early(changelog, version),
-        )
+        with self._throttle.round() as throttle:
+            cursors = self._snapshots.advance(
+                start,
+                self._generations,
+                room=room,
+                parts=min(parts, self._options.throttle.connections or parts),
+                throttle=throttle,
+                held=self._stopped() | self._renewed.early(changelog, version),
+            )
         return Offset(start.position.at(version), self._passed_over(cursors))
 
     def _jump(self, start: Offset, max_rows: int | None) -> Offset:

@@ -24,6 +24,7 @@ from tailrace.spark.orders import Orders
 from tailrace.spark.pace import Pace, SnapshotProgress, progress_of, running
 from tailrace.spark.partitions import ChunkRead
 from tailrace.spark.plans import Plan, PlanStore, Request
+from tailrace.spark.throttle import Round
 
 
 class Snapshots:
@@ -75,11 +76,12 @@ class Snapshots:
         *,
         room: int | None,
         parts: int,
+        throttle: Round,
         held: Collection[str] = (),
     ) -> dict[str, Cursor]:
         """The cursors at the end of a batch that begins at `start` and has room for so many rows.
 
-        Nothing is read of tables that are held or paused.
+        Nothing is read of tables that are held or paused, and no more than the throttle allows.
 
         At least one round of chunks is taken whatever the room, so that a busy log never starves a snapshot.
         """
@@ -98,7 +100,11 @@ class Snapshots:
                 continue
             chunks, done = self._plan(cursor.plan).chunks, cursor.next
             last = min(1, cursor.of) if stopping else cursor.of
-            while done < last and (taken < parts or room is None or room >= chunks[done].rows):
+            while (
+                done < last
+                and (taken < parts or room is None or room >= chunks[done].rows)
+                and throttle.take(chunks[done].rows)
+            ):
                 room = None if room is None else room - chunks[done].rows
                 done, taken = done + 1, taken + 1
             if done:
@@ -106,6 +112,9 @@ class Snapshots:
                 cursors[table] = dataclasses.replace(
                     cursor, next=done, stopped=cut, short=cut or cursor.short
                 )
+            if throttle.refused is not None:
+                # Nor is any other table cut into chunks meanwhile.
+                break
         return cursors
 
     def reads(self, start: Offset, end: Offset) -> list[ChunkRead]:

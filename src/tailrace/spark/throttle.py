@@ -14,9 +14,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tailrace.capture.contract import Lag, Load
 from tailrace.model.units import Limit, Share, show_size
@@ -32,6 +32,7 @@ BURST_SECONDS = 5.0
 CALM_SECONDS = 5.0
 # A plan for a slow snapshot does not consist of crumbs.
 LEAST_CHUNK_ROWS = 1_000
+Item = TypeVar("Item")
 logger = logging.getLogger("tailrace.spark")
 
 
@@ -57,6 +58,12 @@ class Limits:
         if self.rows_per_second is None:
             return rows
         return min(rows, max(self.rows_per_second, LEAST_CHUNK_ROWS))
+
+
+def dealt(chunks: Sequence[Item], hands: int | None) -> list[Sequence[Item]]:
+    """The chunks as tasks: one each, or at most so many tasks, each of which reads its own one by one."""
+    count = len(chunks) if hands is None else min(hands, len(chunks))
+    return [chunks[hand::count] for hand in range(count)]
 
 
 class Bucket:
