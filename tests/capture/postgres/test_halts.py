@@ -81,6 +81,21 @@ def test_a_table_that_is_no_longer_published_as_it_was_stops_alone(
         assert list(stopped(stream.capture)) == ["public.items"]
 
 
+@pytest.mark.parametrize("happens", [republish, unpublish_a_column, create_anew])
+def test_nothing_behind_a_gap_is_delivered_also_before_anyone_has_looked(
+    database: Database, happens: Callable[[Source], None]
+) -> None:
+    source = Source(database, ITEMS, OTHERS, watch_interval=600.0)
+    with background(source.open(), source.start, source.refs) as stream:
+        source.sql("INSERT INTO items VALUES (1, 'one')", "INSERT INTO others VALUES (1)")
+        wait_until(lambda: len(stream.changes) == 2)
+        happens(source)
+        source.sql("INSERT INTO items VALUES (2, 'two')", "INSERT INTO others VALUES (2)")
+        wait_until(lambda: ("others", 2) in names(stream))
+        assert names(stream) == [("items", 1), ("others", 1), ("others", 2)]
+        assert list(stopped(stream.capture)) == ["public.items"]
+
+
 def test_a_stream_without_a_table_left_ends_with_the_error(database: Database) -> None:
     source = Source(database, ITEMS, OTHERS, watch_interval=0.1)
     with background(source.open(), source.start, source.refs) as stream:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from tailrace.capture.postgres import publication
 from tailrace.capture.postgres.client import Connection
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.described import schema_at
-from tailrace.capture.postgres.halts import Halts
+from tailrace.capture.postgres.halts import Halts, changed
 from tailrace.capture.postgres.messages import Relation
 from tailrace.capture.postgres.publication import Member
 from tailrace.capture.postgres.types import overridden
 from tailrace.capture.postgres.visible import Recent
-from tailrace.model.errors import SchemaDrift
+from tailrace.model.errors import NeedsOperator, SchemaDrift
 from tailrace.model.table import TableRef, TableSchema
 
+Answer = tuple[TableSchema, NeedsOperator | None]
 # Puts a question to the server over a connection that is open already.
-Ask = Callable[[Callable[[Connection], TableSchema]], TableSchema]
+Ask = Callable[[Callable[[Connection], Answer]], Answer]
 
 
 class Relations:
@@ -72,14 +74,26 @@ class Relations:
                 f"name {ref} in the configuration, or rename it back",
             )
             return None
-        return overridden(self._schema(relation, member), self._config.types)
+        schema, fault = self._ask(lambda connection: self._asked(connection, relation, member))
+        if fault is not None:
+            self._halts.stop(ref, fault)
+            self._halts.raise_if_all()
+            return None
+        return overridden(schema, self._config.types)
 
     def _stop(self, ref: TableRef, message: str, remedy: str) -> None:
         self._halts.stop(ref, SchemaDrift(message, remedy=remedy))
         self._halts.raise_if_all()
 
-    def _schema(self, relation: Relation, member: Member) -> TableSchema:
-        remembered = self._remembered.get(member.ref, ())
-        return self._ask(
-            lambda connection: schema_at(connection, relation, member.ref, member.generation, remembered)
-        )
+    def _asked(self, connection: Connection, relation: Relation, member: Member) -> Answer:
+        """The schema; and the fault of a table that is published anew, perhaps with fewer columns.
+
+        The log describes a table again after such a change, so it is found before any row behind it.
+        """
+        ref = member.ref
+        schema = schema_at(connection, relation, ref, member.generation, self._remembered.get(ref, ()))
+        found = publication.read(connection, self._config.publication)
+        if found is None or ref not in found.members:
+            # These rows are from before it was taken out; that it was, the sentinel tells.
+            return schema, None
+        return schema, changed(found, {ref: member}).get(ref)
