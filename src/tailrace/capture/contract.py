@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tailrace.model.change import ChangeBatch, Part
 from tailrace.model.errors import ConfigError, IdentityMismatch
+from tailrace.model.filters import Condition, Filter
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef, TableSchema
 
@@ -40,6 +42,8 @@ class Capabilities:
     # What is found between two looks comes as one transaction, whose position and `seq` count the same rows:
     # read again, the log may be grouped otherwise.
     regroups: bool = False
+    # Reads of several processes can share one point in time (`moment`).
+    moments: bool = False
 
 
 TABLE_STOPPED = "table_stopped"
@@ -90,8 +94,9 @@ class Load:
 class Chunk:
     """A range of a table's rows for a snapshot read: JSON only, so that it travels and is stored.
 
-    `bounds` is the mechanism's own description of the range; `rows` an estimate for progress. `where` is a
-    condition in the source's own SQL: only rows for which it is true are of the chunk.
+    `bounds` is the mechanism's own description of the range; without any it is the whole table. `rows` is an
+    estimate for progress. `where` is a condition in the source's own SQL: only rows for which it is true are
+    of the chunk. `moment` is the id of a point in time at which to read it (`Capture.moment`).
     """
 
     table: TableRef
@@ -99,6 +104,7 @@ class Chunk:
     bounds: dict[str, Any] = field(default_factory=dict)
     rows: int = 0
     where: str | None = None
+    moment: str | None = None
 
 
 @dataclass(frozen=True)
@@ -247,6 +253,24 @@ class Capture(ABC):
         Reads no row. Not by the values that a row may have: a division by one of them can fail later.
         """
         raise ConfigError(f"table {table} cannot be read by a condition: {where!r}")
+
+    def condition(self, table: TableSchema, filters: Sequence[Filter]) -> Condition:  # noqa: ARG002
+        """What the source can make of filters, for `Chunk.where`. `table` is as `describe` gave it just now.
+
+        It may let more rows pass than the filters do, never fewer.
+        """
+        return Condition()
+
+    def moment(self) -> AbstractContextManager[str]:
+        """A point in time, held for as long as the block runs; `Chunk.moment` takes its id.
+
+        Whoever reads by that id, in whichever process, sees the rows as they were when the block began.
+        ConfigError where `capabilities.moments` says that there are none.
+        """
+        raise ConfigError(
+            f"a {self.kind} source cannot share one point in time among several reads",
+            remedy="read each table in one partition: one task sees one point in time",
+        )
 
     @abstractmethod
     def snapshot(

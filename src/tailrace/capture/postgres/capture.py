@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag, Load
 from tailrace.capture.postgres import (
     catalog,
     conditions,
+    exported,
     load,
     provision,
     publication,
@@ -18,6 +20,7 @@ from tailrace.capture.postgres import (
     timelines,
     visible,
 )
+from tailrace.capture.postgres import filters as sql_filters
 from tailrace.capture.postgres import names as table_names
 from tailrace.capture.postgres.client import Connection, session
 from tailrace.capture.postgres.config import PostgresConfig
@@ -27,6 +30,7 @@ from tailrace.capture.postgres.stream import IDENTITY_REMEDY, Stream, identity
 from tailrace.capture.postgres.visible import Recent
 from tailrace.model.change import ChangeBatch, Part
 from tailrace.model.errors import IdentityMismatch, SetupMissing, Transient, UsageError
+from tailrace.model.filters import Condition, Filter
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef, TableSchema
 
@@ -48,6 +52,7 @@ class PostgresCapture(Capture):
         lag=True,
         standby=False,
         partial=True,
+        moments=True,
     )
 
     def __init__(self, config: PostgresConfig) -> None:
@@ -235,6 +240,14 @@ class PostgresCapture(Capture):
 
     def check_condition(self, table: TableRef, where: str) -> None:
         conditions.check(self._config, table, where)
+
+    def condition(self, table: TableSchema, filters: Sequence[Filter]) -> Condition:
+        with session(self._config) as connection:
+            encoding = connection.info.parameter_status("server_encoding") or ""
+        return sql_filters.condition(table, filters, encoding)
+
+    def moment(self) -> AbstractContextManager[str]:
+        return exported.moment(self._config)
 
     def snapshot(
         self,

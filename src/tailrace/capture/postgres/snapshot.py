@@ -17,7 +17,7 @@ import psycopg
 import pyarrow as pa
 
 from tailrace.capture.contract import Chunk
-from tailrace.capture.postgres import catalog, chunks
+from tailrace.capture.postgres import catalog, chunks, exported
 from tailrace.capture.postgres.catalog import Relation
 from tailrace.capture.postgres.client import Connection, session
 from tailrace.capture.postgres.config import PostgresConfig
@@ -57,8 +57,10 @@ def read(
     wanted = table if columns is None else _project(table, columns)
     with session(config, patient=True) as connection:
         try:
-            begin(connection)
+            begin(connection, chunk.moment)
             found = _locked(config, connection, table, wanted)
+            if chunk.moment is not None:
+                exported.unchanged(connection, found)
             names = ", ".join(quote(column.name) for column in wanted.columns)
             bounds, wish = chunks.condition(connection, found, chunk), f"({chunk.where})"
             where = " AND ".join(part for part in (bounds, wish if chunk.where else "") if part)
@@ -68,20 +70,25 @@ def read(
             for cells, count in _decoded(wanted, copied):
                 yield _batch(wanted, cells, count, position=position, seq=seq, ts=ts)
                 seq += count
+            if chunk.moment is not None:
+                exported.unchanged(connection, found)
             connection.execute("COMMIT")
         except psycopg.errors.InsufficientPrivilege as error:
             raise _forbidden(config, table.ref, error) from None
 
 
-def begin(connection: Connection) -> None:
-    """A transaction that only reads, and sees every row or fails.
+def begin(connection: Connection, moment: str | None = None) -> None:
+    """A transaction that only reads, and sees every row or fails; with `moment`, as they were then.
 
     The search path stays the role's: the log's texts of `regclass` and its like depend on it too.
     """
+    level = "READ COMMITTED" if moment is None else "REPEATABLE READ"
     connection.execute(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL row_security = off;"
+        f"BEGIN ISOLATION LEVEL {level} READ ONLY; SET LOCAL row_security = off;"
         " SET LOCAL statement_timeout = 0; SET LOCAL jit = off"
     )
+    if moment is not None:
+        exported.enter(connection, moment)
 
 
 def _decoded(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag, Load
 from tailrace.capture.sqlite import catalog, conditions, drift, meta, provision, snapshot
+from tailrace.capture.sqlite import filters as sql_filters
 from tailrace.capture.sqlite.acknowledge import Acknowledger
 from tailrace.capture.sqlite.client import IDENTITY_REMEDY, reading, writing
 from tailrace.capture.sqlite.config import SqliteConfig
@@ -16,6 +17,7 @@ from tailrace.capture.sqlite.stream import Stream
 from tailrace.capture.sqlite.wake import Waker
 from tailrace.model.change import ChangeBatch, Part
 from tailrace.model.errors import IdentityMismatch, Transient, UsageError
+from tailrace.model.filters import Condition, Filter
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef, TableSchema
 
@@ -173,6 +175,11 @@ class SqliteCapture(Capture):
 
     def check_condition(self, table: TableRef, where: str) -> None:
         conditions.check(self._config, table, where)
+
+    def condition(self, table: TableSchema, filters: Sequence[Filter]) -> Condition:
+        with reading(self._config) as connection:
+            (encoding,) = connection.execute("PRAGMA encoding").fetchone()
+        return sql_filters.condition(table, filters, encoding)
 
     def snapshot(
         self,

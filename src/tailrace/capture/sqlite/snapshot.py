@@ -218,7 +218,10 @@ def _query(shape: Shape, wanted: TableSchema, chunk: Chunk) -> tuple[str, list[A
     names = quoted(column.name for column in wanted.columns)
     terms = _key(shape)
     parameters: list[Any] = []
-    if chunk.bounds.get("null"):
+    if not chunk.bounds:
+        # Rows with NULL in the key too: all of the table in one look.
+        where = "1"
+    elif chunk.bounds.get("null"):
         where = " OR ".join(f"{quote(str(term.column))} IS NULL" for term in terms)
     else:
         where, parameters = _range(shape, terms, chunk.bounds.get("after"), chunk.bounds.get("upto"))
