@@ -114,4 +114,4 @@ def test_changed_types_ask_for_a_fresh_snapshot_of_just_that_table(tmp_path: Pat
         config = load_config(here.write("orders", "tags", types=types))
         with app.opened(config) as capture:
             assert [ref.name for ref in claim(config, captured_tables(config, capture))] == fresh
-    assert app.waiting_snapshots(load_config(path)) == ["orders"]
+    assert app.control(load_config(path)).waiting() == ["orders"]

@@ -8,17 +8,17 @@ behind; `running` makes what a run needs; `operations` are the rest of what the 
 from tailrace.app.backends import capture_for, feed_sink_for, opened, rebase, table_sink_for
 from tailrace.app.judging import check
 from tailrace.app.operations import (
+    control,
     forget_consumer,
     is_running,
     is_starting,
     obstacles,
     refuse_while_running,
-    request_snapshots,
     setup,
     status,
     tables_of,
     teardown,
-    waiting_snapshots,
+    writable,
 )
 from tailrace.app.parts import check_types, checkpoint_of, spark_log_of
 from tailrace.app.running import open_spark, pipeline_spec, release, spark_session
@@ -28,6 +28,7 @@ __all__ = [
     "check",
     "check_types",
     "checkpoint_of",
+    "control",
     "feed_sink_for",
     "forget_consumer",
     "is_running",
@@ -39,7 +40,6 @@ __all__ = [
     "rebase",
     "refuse_while_running",
     "release",
-    "request_snapshots",
     "setup",
     "spark_log_of",
     "spark_session",
@@ -47,5 +47,5 @@ __all__ = [
     "table_sink_for",
     "tables_of",
     "teardown",
-    "waiting_snapshots",
+    "writable",
 ]

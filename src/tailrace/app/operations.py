@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.app.backends import capture_for, opened
+from tailrace.app.control import Control
 from tailrace.app.judging import covered, refuse, unwritable
 from tailrace.app.parts import captured_tables, checkpoint_of, spark_log_of
 from tailrace.capture.contract import Finding
@@ -72,50 +73,28 @@ def forget_consumer(config: Config, consumer: str) -> None:
         capture.forget(consumer)
 
 
-def request_snapshots(config: Config, tables: Sequence[str]) -> dict[str, str]:
-    """Leave requests for fresh snapshots, which the running or the next run serves; their ids by table."""
-    from tailrace.changelog.filesystem import make_directory, open_filesystem
-    from tailrace.spark.plans import PlanStore
+def control(config: Config) -> Control:
+    """The snapshots of a configured pipeline, to be asked for and steered."""
+    return Control(
+        lambda: opened(config),
+        lambda capture: captured_tables(config, capture),
+        str(config.state.directory),
+        checkpoint=checkpoint_of(config),
+        name=config.name,
+        consumer=config.consumer,
+    )
 
-    with opened(config) as capture:
-        captured = captured_tables(config, capture)
-        wanted = captured if list(tables) == ["*"] else capture.resolve(tables)
-    for ref in wanted:
-        if ref not in captured:
-            raise ConfigError(
-                f"the table {ref.name} is not one of this pipeline's",
-                remedy="add it to the file by a [[table]] or [[feed]]; a new table is snapshotted by itself",
-            )
+
+def writable(config: Config) -> Control:
+    """The same, where the state directory can be written; ConfigError otherwise."""
     if (fault := unwritable(config.state.directory, "the state")) is not None:
         raise ConfigError(fault, remedy="correct `directory` of [state] in the file")
-    fs, root = open_filesystem(str(config.state.directory))
-    make_directory(fs, root)
-    store = PlanStore(fs, root)
-    return {ref.name: store.request(ref) for ref in wanted}
-
-
-def waiting_snapshots(config: Config) -> list[str]:
-    """The tables whose requested snapshot has not begun yet."""
-    from tailrace.changelog.filesystem import open_filesystem
-    from tailrace.spark.plans import PlanStore
-
-    fs, root = open_filesystem(str(config.state.directory))
-    return sorted(one.table.name for one in PlanStore(fs, root).requests().values())
+    return control(config)
 
 
 def status(config: Config) -> Status:
     """Where the pipeline stands, whether one runs or not. Takes no ownership and changes nothing."""
-    from tailrace.engine.status import read_status
-
-    with opened(config) as capture:
-        return read_status(
-            capture,
-            name=config.name,
-            consumer=config.consumer,
-            state=str(config.state.directory),
-            checkpoint=checkpoint_of(config),
-            tables=captured_tables(config, capture),
-        )
+    return control(config).status()
 
 
 def refuse_while_running(config: Config, *, patience: float = 0.0) -> None:

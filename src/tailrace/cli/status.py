@@ -97,9 +97,23 @@ def _consumers(found: Status) -> list[tuple[str, str, str]]:
 def _tables(tables: list[TableStatus]) -> list[tuple[str, str]]:
     rows = [("table", "snapshot")]
     for table in tables:
-        text = {"none": "not begun", "running": f"{table.chunks_done} of {table.chunks} chunks"}.get(
-            table.snapshot, "complete"
-        )
+        text = _snapshot(table)
         text += ", a fresh one is requested" if table.requested else ""
         rows.append((table.table, text + (f"; {table.problem}" if table.problem else "")))
     return rows
+
+
+def _snapshot(table: TableStatus) -> str:
+    if table.snapshot == "none":
+        return "paused before it began" if table.paused else "not begun"
+    if table.snapshot == "complete":
+        return "complete" + (", the next one is paused" if table.paused else "")
+    parts = [f"{table.chunks_done} of {counted(table.chunks, 'chunk')}"]
+    if table.rows_done is not None and table.rows is not None:
+        parts.append(f"about {table.rows_done:,} of {counted(table.rows, 'row')}")
+    if table.rate is not None:
+        parts.append(f"{table.rate:,.0f}/s")
+    if table.seconds_left is not None:
+        parts.append(f"{seconds(table.seconds_left)} left")
+    state = "stopped at " if table.snapshot == "stopped" else "paused at " if table.paused else ""
+    return state + ", ".join(parts) + (f" (where {table.where})" if table.where else "")

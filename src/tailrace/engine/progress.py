@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pyarrow.fs as pafs
 
@@ -19,6 +20,19 @@ def committed(checkpoint: str) -> tuple[int, Offset] | None:
         return None
     last = max(batches)
     return last, _end(fs, root, checkpoint, last)
+
+
+def lately(checkpoint: str, most: int = 20) -> list[tuple[float, Offset]]:
+    """The last batches that Spark committed, oldest first: when, and each one's end."""
+    fs, root = open_filesystem(checkpoint)
+    found = []
+    for batch in sorted(_numbers(fs, f"{root}/commits"))[-most:]:
+        info = fs.get_file_info(f"{root}/commits/{batch}")
+        # Spark removes old ones meanwhile; the numbers are for people only.
+        if info.mtime_ns is not None:
+            with suppress(StateUnreadable):
+                found.append((info.mtime_ns / 1e9, _end(fs, root, checkpoint, batch)))
+    return found
 
 
 def logged(checkpoint: str) -> Offset | None:

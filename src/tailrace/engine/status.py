@@ -5,34 +5,48 @@ Everything here only looks. It works while the pipeline runs and while it does n
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 from tailrace.capture.contract import Capture, Consumer, Lag
 from tailrace.changelog.filesystem import listing, open_filesystem
 from tailrace.changelog.owner import Owner, read_owner
-from tailrace.engine.progress import committed
+from tailrace.engine.progress import committed, lately
 from tailrace.model.errors import NeedsOperator
 from tailrace.model.table import TableRef
 from tailrace.runtime.filler import KIND as FILLER
 from tailrace.runtime.reached import behind
-from tailrace.spark.offsets import Offset
-from tailrace.spark.plans import PlanStore
+from tailrace.spark.offsets import Cursor, Offset
+from tailrace.spark.orders import Orders
+from tailrace.spark.pace import measured
+from tailrace.spark.plans import Plan, PlanStore
 
 STALE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class TableStatus:
-    """A table's snapshot: `none` before it began or where the pipeline wants changes only."""
+    """A table's snapshot: `none` before it began or where the pipeline wants changes only.
+
+    Rows are estimates of the snapshot's plan; `rate` is rows a second, lately. `where` is the condition of a
+    snapshot that has one.
+    """
 
     table: str
-    snapshot: Literal["none", "running", "complete"]
+    snapshot: Literal["none", "running", "stopped", "complete"]
     chunks_done: int = 0
     chunks: int = 0
     requested: bool = False
+    paused: bool = False
+    rows_done: int | None = None
+    rows: int | None = None
+    rate: float | None = None
+    seconds_left: float | None = None
+    where: str | None = None
     # Why it stands still, or will be read again.
     problem: str | None = None
 
@@ -81,7 +95,7 @@ def read_status(
     except NeedsOperator as error:
         problem = error.message
     fs, root = open_filesystem(state)
-    requested = {str(one.table) for one in PlanStore(fs, root).requests().values()}
+    tables_now = Tables(offset, PlanStore(fs, root), Orders(fs, root), checkpoint)
     files = listing(fs, f"{root}/changelog").items()
     sizes = {name: size for name, size in files if name.endswith((".seg", ".spill"))}
     owner = _owner(state)
@@ -102,8 +116,8 @@ def read_status(
         changelog_segments=sum(1 for file in sizes if file.endswith(".seg")),
         consumers=consumers,
         tables=[
-            replace(_table(ref, offset, str(ref) in requested), problem=_problem(ref, offset, generations))
-            for ref in tables
+            replace(found, problem=_problem(ref, offset, generations) or found.problem)
+            for ref, found in ((ref, tables_now.of(ref)) for ref in tables)
         ],
     )
 
@@ -142,9 +156,55 @@ def _problem(ref: TableRef, offset: Offset | None, generations: dict[TableRef, s
     return "capture began anew: stopped until it is read again, by a start or `tailrace snapshot`"
 
 
-def _table(ref: TableRef, offset: Offset | None, requested: bool) -> TableStatus:
-    cursor = offset.snapshots.get(str(ref)) if offset else None
-    if cursor is None or cursor.of == 0:
-        return TableStatus(str(ref), "none", requested=requested)
-    state: Literal["running", "complete"] = "complete" if cursor.complete else "running"
-    return TableStatus(str(ref), state, cursor.next, cursor.of, requested)
+class Tables:
+    """The snapshots of a pipeline's tables, as its offsets, plans and orders tell them."""
+
+    def __init__(self, offset: Offset | None, plans: PlanStore, orders: Orders, checkpoint: str) -> None:
+        self._cursors = offset.snapshots if offset is not None else {}
+        self._plans = plans
+        self._requested = {str(one.table) for one in plans.requests().values()}
+        self._paused = orders.paused()
+        self._checkpoint = checkpoint
+
+    def of(self, ref: TableRef) -> TableStatus:
+        """One table's."""
+        name = str(ref)
+        cursor, asked, paused = self._cursors.get(name), name in self._requested, name in self._paused
+        if cursor is None or cursor.of == 0:
+            return TableStatus(name, "none", requested=asked, paused=paused)
+        if cursor.complete and not cursor.stopped:
+            return TableStatus(name, "complete", cursor.next, cursor.of, asked, paused)
+        plan = self._plans.find(cursor.plan)
+        found = TableStatus(
+            name,
+            "stopped" if cursor.over else "running",
+            cursor.next,
+            cursor.of,
+            asked,
+            paused,
+            where=plan.where if plan is not None else None,
+            problem=_missing(ref, cursor) if cursor.short else None,
+        )
+        if plan is None:
+            return found
+        rate, left = (None, None) if cursor.over or paused else self._pace(name, plan)
+        rows = (plan.rows(cursor.next), plan.rows(cursor.of))
+        return replace(found, rows_done=rows[0], rows=rows[1], rate=rate, seconds_left=left)
+
+    def _pace(self, table: str, plan: Plan) -> tuple[float | None, float | None]:
+        cursors = ((when, offset.snapshots.get(table)) for when, offset in self._lately)
+        points = [(when, plan.rows(c.next)) for when, c in cursors if c is not None and c.plan == plan.id]
+        return measured(points, plan.rows(len(plan.chunks)))
+
+    @cached_property
+    def _lately(self) -> list[tuple[float, Offset]]:
+        return lately(self._checkpoint)
+
+
+def _missing(ref: TableRef, cursor: Cursor) -> str:
+    name = ref.name if ref.schema in ("main", "public") else str(ref)
+    at = f" at {cursor.next} of {cursor.of} chunks" if cursor.stopped else ""
+    return (
+        f"incomplete: its snapshot was stopped{at}, and the rows after that are missing;"
+        f" `tailrace snapshot --table {shlex.quote(name)}` reads it anew"
+    )
