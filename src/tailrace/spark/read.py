@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -17,11 +17,14 @@ from tailrace.model.position import Position
 from tailrace.model.render import envelope, field_of, optional
 from tailrace.model.table import TableSchema
 from tailrace.model.views import conform, net_view, resolve_exact, table_view
+from tailrace.spark.conditional import stoppable
 from tailrace.spark.options import View
 from tailrace.spark.partitions import ChunkRead, Slice
 from tailrace.spark.patience import patiently
 
 VISIBLE_TIMEOUT = 60.0
+# So much of a chunk a task keeps until the chunk is whole.
+HELD_BYTES = 64 << 20
 PACKED = pa.schema(
     [
         pa.field("kind", pa.string()),
@@ -71,34 +74,58 @@ def _groups(part: Slice, changelog: str, capture: Capture) -> Iterator[Sequence[
         if batches:
             yield batches
     for chunk in part.chunks:
-        for batch in read_chunk(chunk, capture):
-            yield [batch]
+        with stoppable(chunk):
+            for batch in read_chunk(chunk, capture):
+                yield [batch]
 
 
 def read_chunk(read: ChunkRead, capture: Capture) -> Iterator[ChangeBatch]:
-    """A chunk's rows, not before every transaction up to its position is visible to a reader.
-
-    A passing fault is no matter before the first of them: what is handed on cannot be taken back.
-    """
+    """A chunk's rows, not before every transaction up to its position is visible to a reader."""
     table = TableSchema.from_json(read.table)
 
-    def begin() -> tuple[Iterator[ChangeBatch], ChangeBatch | None] | None:
+    def begin() -> tuple[list[ChangeBatch], Iterator[ChangeBatch]] | None:
         if capture.describe(table.ref).generation != table.generation:
             # Capture of it began anew since the plan was made: its own snapshot follows and replaces this.
             return None
         capture.wait_visible(Position(read.source, read.position), VISIBLE_TIMEOUT)
-        rows = capture.snapshot(table, read.chunk, position=read.position, seq=read.seq)
-        return rows, next(rows, None)
+        return _held(capture.snapshot(table, read.chunk, position=read.position, seq=read.seq))
 
     if (begun := patiently(begin)) is None:
         return
-    rows, first = begun
     # With a condition the table's other rows stay as they are.
     if read.chunk.index == 0 and read.chunk.where is None:
         yield marker(table, read.position, read.seq - 1, int(time.time() * 1_000_000))
-    if first is not None:
-        yield first
-        yield from rows
+    yield from _handed(*begun)
+
+
+def patient_rows(begin: Callable[[], Iterator[ChangeBatch]]) -> Iterator[ChangeBatch]:
+    """The rows of a chunk that `begin` begins to read, and begins again after a passing fault."""
+    yield from _handed(*patiently(lambda: _held(begin())))
+
+
+def _held(rows: Iterator[ChangeBatch]) -> tuple[list[ChangeBatch], Iterator[ChangeBatch]]:
+    """The first batches of a chunk, up to a bound, and the rest.
+
+    What is handed on cannot be taken back, so nothing is before a chunk of the usual size is whole: where a
+    passing fault breaks it off it is read again from its beginning. One beyond the bound is handed on as it
+    comes, and a fault in the rest of it is Spark's to repeat.
+    """
+    held: list[ChangeBatch] = []
+    room = HELD_BYTES
+    for batch in rows:
+        held.append(batch)
+        room -= batch.nbytes
+        if room <= 0:
+            break
+    return held, rows
+
+
+def _handed(held: list[ChangeBatch], rest: Iterator[ChangeBatch]) -> Iterator[ChangeBatch]:
+    # Let go one by one: what is handed on is held by nobody.
+    held.reverse()
+    while held:
+        yield held.pop()
+    yield from rest
 
 
 def typed_rows(batch: ChangeBatch) -> pa.RecordBatch:

@@ -1,0 +1,27 @@
+"""What to do about a condition that fails on a row: nobody could tell when it was accepted."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tailrace.model.errors import NeedsOperator, TailraceError, Transient
+from tailrace.spark.partitions import ChunkRead
+
+
+@contextmanager
+def stoppable(read: ChunkRead) -> Iterator[None]:
+    """Errors of a chunk with a condition name the way out, where they know none themselves."""
+    try:
+        yield
+    except TailraceError as error:
+        if read.chunk.where is None or error.remedy is not None or isinstance(error, Transient):
+            raise
+        ref = read.chunk.table
+        name = ref.name if ref.schema in ("main", "public") else str(ref)
+        raise NeedsOperator(
+            f"the snapshot of {ref} with a condition: {error.message}",
+            remedy=f"tailrace snapshot --stop --table {shlex.quote(name)}",
+            place=error.place,
+        ) from error
