@@ -10,7 +10,7 @@ SYNCED = "SELECT synced AND failover AND NOT temporary FROM pg_replication_slots
 
 
 class Standby(Server):
-    """A copy of a running server that follows it and keeps its failover slots."""
+    """A copy of a running server that follows it and, since 17, keeps its failover slots."""
 
     def __init__(self, primary: Server) -> None:
         self.installed, self.environment = primary.installed, {}
@@ -21,12 +21,13 @@ class Standby(Server):
             allowed.write("local replication all trust\n")
         with primary.admin() as admin:
             admin.execute("SELECT pg_reload_conf(), pg_create_physical_replication_slot('standby', true)")
+            keeps = {"sync_replication_slots": "on"} if admin.info.server_version >= 170000 else {}
         inside = self.installed.inside
         source = f"host={inside(primary.directory)} port={primary.port} user=postgres dbname=postgres"
         copy = ["-d", source, "-D", inside(self.data), "-S", "standby", "-R", "--checkpoint=fast"]
         command = self.installed.command("pg_basebackup", *copy)
         subprocess.run(command, check=True, capture_output=True, user=self.installed.user, cwd="/")
-        self.start(hot_standby_feedback="on", sync_replication_slots="on", primary_conninfo=source)
+        self.start(hot_standby_feedback="on", primary_conninfo=source, **keeps)
 
     def has(self, slot: str) -> bool:
         """Whether it has the primary's slot, for good."""

@@ -72,7 +72,9 @@ class Bucket:
     def __init__(self, rate: int, clock: Callable[[], float]) -> None:
         self._rate = rate
         self._clock = clock
-        self._saved, self._at = 0.0, clock()
+        # It begins empty with the first question: a query that starts often gains nothing by it.
+        self._saved = 0.0
+        self._at: float | None = None
 
     def lacks(self, rows: int) -> float:
         """Seconds until so many rows are allowed; 0 where they are now.
@@ -81,7 +83,8 @@ class Bucket:
         """
         most = max(self._rate * BURST_SECONDS, rows)
         now = self._clock()
-        self._saved = min(most, self._saved + (now - self._at) * self._rate)
+        grown = 0.0 if self._at is None else (now - self._at) * self._rate
+        self._saved = min(most, self._saved + grown)
         self._at = now
         return max(0.0, (rows - self._saved) / self._rate)
 
