@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from tailrace.model.errors import NeedsOperator, TailraceError, Transient
 from tailrace.spark.partitions import ChunkRead
 
+# What captures say of an error that they do not know.
+NO_REMEDY = (None, "tailrace check")
+
 
 @contextmanager
 def stoppable(read: ChunkRead) -> Iterator[None]:
@@ -16,7 +19,8 @@ def stoppable(read: ChunkRead) -> Iterator[None]:
     try:
         yield
     except TailraceError as error:
-        if read.chunk.where is None or error.remedy is not None or isinstance(error, Transient):
+        known = error.remedy not in NO_REMEDY
+        if read.chunk.where is None or known or isinstance(error, Transient):
             raise
         ref = read.chunk.table
         name = ref.name if ref.schema in ("main", "public") else str(ref)
