@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,6 +64,20 @@ class Points:
         """Nobody is to be struck there any more."""
         (self._directory / f"armed-{point}").unlink(missing_ok=True)
 
+    def notes(self, name: str) -> list[dict[str, Any]]:
+        """What the pipeline noted under a name, in order."""
+        try:
+            lines = (self._directory / f"notes-{name}").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in lines]
+
+    def tell(self, name: str, text: str) -> None:
+        """Leave a word that the pipeline looks for."""
+        temporary = self._directory / f"new-{name}"
+        temporary.write_text(text)
+        temporary.rename(self._directory / f"told-{name}")
+
 
 def once(name: str) -> bool:
     """True for one caller among all processes: for a bug that is to happen one single time."""
@@ -73,6 +88,24 @@ def once(name: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def note(name: str, **facts: Any) -> None:
+    """The pipeline's side: write down what is about to happen, and when."""
+    if VARIABLE in os.environ:
+        line = json.dumps({"at": time.time(), "pid": os.getpid(), **facts})
+        with Path(os.environ[VARIABLE], f"notes-{name}").open("a") as file:
+            file.write(line + "\n")
+
+
+def told(name: str) -> str | None:
+    """The pipeline's side: the word that the test left, if it did."""
+    if VARIABLE not in os.environ:
+        return None
+    try:
+        return Path(os.environ[VARIABLE], f"told-{name}").read_text()
+    except FileNotFoundError:
+        return None
 
 
 def reach(point: str, **facts: Any) -> None:

@@ -23,7 +23,7 @@ from tailrace.spark.offsets import Offset
 from tailrace.spark.partitions import Slice
 from tailrace.spark.read import packed
 from tailrace.spark.source import StreamReader, TailraceSource
-from tests.faults.points import once, reach
+from tests.faults.points import note, once, reach, told
 
 BUG = "TAILRACE_BUG"
 LEASE = "TAILRACE_LEASE"
@@ -60,11 +60,18 @@ class FaultyReader(StreamReader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         shorten_lease()
         reach("latest", **_facts(start, start))
+        self._catch_up()
         end: dict[str, Any] = super().latestOffset(start, limit)
         if bug("acknowledge-early") and self._driver is not None:
             self._driver.acknowledge(Offset.from_json(end))
         reach("planned", **_facts(start, end))
         return end
+
+    def _catch_up(self) -> None:
+        """Hold the next batch back until everything is captured that the test wants in it."""
+        filler = self._driver._filler if self._driver is not None else None
+        if filler is not None and (version := told("captured")) is not None:
+            filler.catch_up(int(version), 30)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         shorten_lease()
@@ -77,6 +84,8 @@ class FaultyReader(StreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         facts = _read_facts(partition)
+        for read in partition.chunks:
+            note("chunk", table=str(read.chunk.table), index=read.chunk.index)
         for number, batch in enumerate(StreamReader.read(self, partition)):
             if number:
                 reach("read", **facts)
@@ -157,12 +166,21 @@ def tune_capture() -> None:
     PostgresConfig.tuned = True  # type: ignore[attr-defined]
 
 
+def lift_barrier() -> None:
+    """The seeded bug `no-barrier`: a chunk is read whether or not what the log has told is visible."""
+    from tailrace.capture.postgres import PostgresCapture
+
+    if bug("no-barrier"):
+        PostgresCapture.wait_visible = lambda *_: None  # type: ignore[method-assign]
+
+
 class FaultySource(TailraceSource):
     """`format("tailrace")` of the pipeline under test."""
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         shorten_lease()
         tune_capture()
+        lift_barrier()
         reader = TailraceSource.streamReader(self, schema)
         # Whatever the product's reader was made of, this one is.
         reader.__class__ = FaultyReader
