@@ -28,6 +28,9 @@ class Row:
 
 
 _SPARK = "test_spark.py::test_a_kill_at_this_point_loses_nothing"
+_CHUNKS = (
+    "test_snapshots.py::test_kills_inside_a_chunk_and_at_the_hand_over_repeat_no_finished_chunk_and_skip_none"
+)
 _LIFE = "test_spark.py::test_a_life_with_kills_in_snapshot_commit_and_worker_and_a_clean_stop_ends_equal"
 
 ROWS = (
@@ -44,13 +47,13 @@ ROWS = (
         2,
         "kill -9 inside a snapshot chunk",
         "S",
-        ("test_kills.py::test_a_kill_inside_a_chunk_resumes_at_that_chunk", _LIFE, _SPARK),
+        ("test_kills.py::test_a_kill_inside_a_chunk_resumes_at_that_chunk", _CHUNKS, _LIFE, _SPARK),
     ),
     Row(
         3,
         "kill -9 between last chunk and hand-over",
         "H",
-        ("test_kills.py::test_a_kill_between_the_last_chunk_and_the_log_loses_nothing", _SPARK),
+        ("test_kills.py::test_a_kill_between_the_last_chunk_and_the_log_loses_nothing", _CHUNKS, _SPARK),
     ),
     Row(
         4,
@@ -122,6 +125,15 @@ ROWS = (
             "test_owners.py::test_a_new_query_on_a_state_in_use_is_refused_and_leaves_the_cursor_alone",
             "test_owners.py::test_a_frozen_process_is_succeeded_after_its_lease_and_fenced_when_it_thaws",
             "test_spark.py::test_a_second_spark_is_refused_and_a_frozen_one_is_succeeded_and_fenced",
+        ),
+    ),
+    Row(
+        13,
+        "TCP reset during a snapshot",
+        "S",
+        postgres=(
+            "test_snapshots.py::"
+            "test_a_connection_reset_inside_a_chunk_is_made_again_and_every_row_comes_once",
         ),
     ),
     Row(
@@ -202,6 +214,16 @@ ROWS = (
         ),
     ),
     Row(
+        24,
+        "SELECT revoked, then restart",
+        "S,B",
+        ("test_snapshots.py::test_a_finished_snapshot_is_not_read_again_though_nobody_may_read_the_table",),
+        postgres=(
+            "test_snapshots.py::"
+            "test_a_snapshot_that_may_not_be_read_on_prints_the_grant_and_goes_on_after_it",
+        ),
+    ),
+    Row(
         25,
         "database disk full, later freed",
         "R",
@@ -237,6 +259,15 @@ ROWS = (
         "rollback, rollback to savepoint, failed commit",
         "R",
         ("test_transactions.py::test_nothing_of_what_was_rolled_back_is_ever_seen",),
+    ),
+    Row(
+        29,
+        "insert+delete+insert of a key, key change, child moved, parent deleted, TRUNCATE, one batch",
+        "V,B",
+        (
+            "test_snapshots.py::"
+            "test_all_that_can_happen_to_rows_and_their_parents_in_one_batch_leaves_the_right_rows",
+        ),
     ),
     Row(
         30,
