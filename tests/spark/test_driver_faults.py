@@ -171,9 +171,11 @@ class Flaky(ScriptedCapture):
         self._once("head")
         return super().head()
 
-    def plan(self, table: TableRef, *, rows_per_chunk: int) -> list[Chunk]:
+    def plan(
+        self, table: TableRef, *, rows_per_chunk: int, bytes_per_chunk: int | None = None
+    ) -> list[Chunk]:
         self._once("plan")
-        return super().plan(table, rows_per_chunk=rows_per_chunk)
+        return super().plan(table, rows_per_chunk=rows_per_chunk, bytes_per_chunk=bytes_per_chunk)
 
     def describe(self, ref: TableRef) -> TableSchema:
         self._once("describe")

@@ -244,8 +244,14 @@ class Capture(ABC):
         """Return when a read begun now sees every transaction up to `position`; Transient on time-out."""
 
     @abstractmethod
-    def plan(self, table: TableRef, *, rows_per_chunk: int) -> list[Chunk]:
-        """Cut a table into ranges that together hold every row, also rows inserted later. Never empty."""
+    def plan(
+        self, table: TableRef, *, rows_per_chunk: int, bytes_per_chunk: int | None = None
+    ) -> list[Chunk]:
+        """Cut a table into ranges that together hold every row, also rows inserted later. Never empty.
+
+        A range has about as many rows as asked for, fewer where those would be more than about
+        `bytes_per_chunk`. Neither is exact: what reads a chunk must stand a larger one.
+        """
 
     def check_condition(self, table: TableRef, where: str) -> None:
         """ConfigError, naming the place, unless `where` can be a condition of chunks of this table.

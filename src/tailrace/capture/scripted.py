@@ -338,8 +338,14 @@ class ScriptedCapture(Capture):
             if not self.source.changed.wait_for(lambda: self.source.head >= position.version, timeout):
                 raise Transient(f"position {position.version} did not become visible within {timeout:g} s")
 
-    def plan(self, table: TableRef, *, rows_per_chunk: int) -> list[Chunk]:
-        keys = sorted(self.source.rows[table])
+    def plan(
+        self, table: TableRef, *, rows_per_chunk: int, bytes_per_chunk: int | None = None
+    ) -> list[Chunk]:
+        rows = self.source.rows[table]
+        keys = sorted(rows)
+        if bytes_per_chunk is not None and rows:
+            width = sum(len(repr(row)) for row in rows.values()) // len(rows)
+            rows_per_chunk = max(1, min(rows_per_chunk, bytes_per_chunk // max(1, width)))
         starts = [None, *(list(key) for key in keys[rows_per_chunk::rows_per_chunk])]
         ends = [*starts[1:], None]
         return [

@@ -155,3 +155,35 @@ def test_a_key_with_a_collation_of_the_application_is_cut_too(source: Make) -> N
     ]
     s.run("REPLACE INTO t VALUES ('003', 1)")
     assert [op for op, _, _ in s.ops()] == ["d", "c"]
+
+
+@pytest.mark.parametrize("key", ["k INTEGER PRIMARY KEY", "k TEXT PRIMARY KEY", "k"])
+def test_rows_of_many_bytes_make_chunks_of_fewer_rows(source: Make, key: str) -> None:
+    s = source(f"CREATE TABLE t ({key}, v)")
+    # The last half of them are ten times as large.
+    rows = [(f"{k:03}", "x" * (1000 if k < 200 else 10_000)) for k in range(400)]
+    s.app.executemany("INSERT INTO t VALUES (?, ?)", rows)
+    chunks = s.capture.plan(s.ref("t"), rows_per_chunk=1000, bytes_per_chunk=100_000)
+    parts = [read(s, [chunk]) for chunk in chunks]
+    assert sorted(int(row["k"]) for part in parts for row in part if row) == list(range(400))
+    sizes = [len(part) for part in parts if part]
+    assert 90 <= sizes[0] <= 110
+    assert max(sizes[3:]) <= 11
+    assert [chunk.rows for chunk in chunks] == [len(part) for part in parts]
+
+
+def test_rows_of_few_bytes_make_chunks_of_the_rows_asked_for(source: Make) -> None:
+    s = source("CREATE TABLE t (k INTEGER PRIMARY KEY, v)")
+    s.app.executemany("INSERT INTO t VALUES (?, 'x')", [(k,) for k in range(10)])
+    chunks = s.capture.plan(s.ref("t"), rows_per_chunk=4, bytes_per_chunk=10**9)
+    assert [chunk.rows for chunk in chunks] == [4, 4, 2]
+
+
+def test_no_chunk_is_smaller_than_a_row(source: Make) -> None:
+    s = source("CREATE TABLE t (k INTEGER PRIMARY KEY, v)")
+    assert len(s.capture.plan(s.ref("t"), rows_per_chunk=10, bytes_per_chunk=1)) == 1
+    s.app.executemany("INSERT INTO t VALUES (?, 'x')", [(k,) for k in range(3)])
+    chunks = s.capture.plan(s.ref("t"), rows_per_chunk=10, bytes_per_chunk=1)
+    assert [row["k"] for row in read(s, chunks) if row] == [0, 1, 2]
+    with pytest.raises(ConfigError):
+        s.capture.plan(s.ref("t"), rows_per_chunk=10, bytes_per_chunk=0)

@@ -235,8 +235,10 @@ class PostgresCapture(Capture):
             "seconds (does the server wait for a synchronous standby?)"
         )
 
-    def plan(self, table: TableRef, *, rows_per_chunk: int) -> list[Chunk]:
-        return snapshot.plan(self._config, table, rows_per_chunk)
+    def plan(
+        self, table: TableRef, *, rows_per_chunk: int, bytes_per_chunk: int | None = None
+    ) -> list[Chunk]:
+        return snapshot.plan(self._config, table, rows_per_chunk, bytes_per_chunk)
 
     def check_condition(self, table: TableRef, where: str) -> None:
         conditions.check(self._config, table, where)

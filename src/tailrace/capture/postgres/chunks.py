@@ -3,7 +3,8 @@
 A chunk is a half-open range `[from, below)` with the first open below and the last open above, so that
 together they hold every row, also one inserted later. The order is that of the primary key, else of a unique
 index without NULLs. Bounds are keys the table has, taken from all of them or, in a large table, from a sample
-of its blocks: gaps and skew of the key do not matter. They travel as the server's text of each value.
+of its blocks: gaps and skew of the key do not matter. They travel as the server's text of each value. How
+many rows a chunk may have follows from their average size, so that wide rows make chunks of fewer.
 
 A table without such an index is cut by the place of its rows (`ctid`). A rewrite (VACUUM FULL, CLUSTER)
 moves them all, so the bounds remember the files they were made for. An UPDATE moves one row too, and the log
@@ -13,6 +14,7 @@ has it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg import sql
@@ -32,7 +34,9 @@ _MOST_COUNTED = 10_000_000
 _FILES = """
 SELECT coalesce(sum(pg_relation_size(c.oid)), 0)::int8 / current_setting('block_size')::int8,
        coalesce(max(pg_relation_size(c.oid)), 0)::int8 / current_setting('block_size')::int8,
-       coalesce(string_agg(pg_relation_filenode(c.oid)::text, ' ' ORDER BY c.oid), '')
+       coalesce(string_agg(pg_relation_filenode(c.oid)::text, ' ' ORDER BY c.oid), ''),
+       coalesce(sum(pg_relation_size(c.oid)), 0)::int8
+         + coalesce(sum(pg_relation_size(nullif(c.reltoastrelid, 0))), 0)::int8
 FROM pg_class c
 WHERE c.relkind = 'r'
 AND (c.oid = %(oid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s::regclass)))
@@ -43,12 +47,32 @@ FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.oid = %s
 """
 
 
-def plan(connection: Connection, found: Relation, rows: int, *, all_keys: int = _ALL_KEYS) -> list[Chunk]:
-    """Ranges of about `rows` rows that hold every row."""
+@dataclass(frozen=True)
+class _Files:
+    """Where the rows are: blocks of all partitions and of the longest, names, bytes with TOAST's."""
+
+    blocks: int
+    longest: int
+    names: str
+    nbytes: int
+
+
+def plan(
+    connection: Connection,
+    found: Relation,
+    rows: int,
+    *,
+    nbytes: int | None = None,
+    all_keys: int = _ALL_KEYS,
+) -> list[Chunk]:
+    """Ranges of about `rows` rows, or `nbytes` bytes if those are fewer rows, that hold every row."""
+    estimate, files = row_estimate(connection, found), _files(connection, found)
+    blocks = files.blocks
+    if nbytes is not None and files.nbytes:
+        # By the files: they know of large values, which stand apart, and need no statistics.
+        rows = max(1, min(rows, nbytes * estimate // files.nbytes))
     if not found.ordering:
-        return _by_place(connection, found, rows)
-    estimate = row_estimate(connection, found)
-    blocks, _, _ = _files(connection, found)
+        return _by_place(found, rows, estimate, files)
     percent = 100 * _BLOCKS_A_CHUNK * max(estimate, 1) / max(blocks, 1) / rows
     percent = min(percent, 100 * _MOST_SAMPLED / max(estimate, 1))
     bounds: list[list[str]]
@@ -180,22 +204,19 @@ def _range(
     return " AND ".join(conditions)
 
 
-def _files(connection: Connection, found: Relation) -> tuple[int, int, str]:
+def _files(connection: Connection, found: Relation) -> _Files:
     row = connection.execute(_FILES, {"oid": found.oid}).fetchone()
-    blocks, longest, files = row or (0, 0, "")
-    return blocks, longest, files
+    return _Files(*(row or (0, 0, "", 0)))
 
 
-def _by_place(connection: Connection, found: Relation, rows: int) -> list[Chunk]:
-    estimate = row_estimate(connection, found)
-    blocks, longest, files = _files(connection, found)
+def _by_place(found: Relation, rows: int, estimate: int, files: _Files) -> list[Chunk]:
     # A range holds the same blocks of every partition.
-    step = max(1, round(rows * longest / max(estimate, 1)))
-    begins: list[int | None] = [None, *range(step, longest, step)]
+    step = max(1, round(rows * files.longest / max(estimate, 1)))
+    begins: list[int | None] = [None, *range(step, files.longest, step)]
     ends = [*begins[1:], None]
-    share = estimate // len(begins) if blocks else 0
+    share = estimate // len(begins) if files.blocks else 0
     return [
-        Chunk(found.ref, index, {"files": files, "from": begin, "below": end}, share)
+        Chunk(found.ref, index, {"files": files.names, "from": begin, "below": end}, share)
         for index, (begin, end) in enumerate(zip(begins, ends, strict=True))
     ]
 
@@ -204,7 +225,7 @@ def _place(connection: Connection, found: Relation, bounds: dict[str, Any]) -> s
     begin, end = bounds.get("from"), bounds.get("below")
     if begin is None and end is None:
         return ""
-    if _files(connection, found)[2] != bounds["files"]:
+    if _files(connection, found).names != bounds["files"]:
         raise NeedsOperator(
             f"table {found.ref} was rewritten during its snapshot, which goes by the place of rows"
             " because the table has no key",

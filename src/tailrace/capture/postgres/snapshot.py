@@ -32,14 +32,17 @@ from tailrace.model.table import TableRef, TableSchema, quote
 _MOST_ROWS = 65_536
 
 
-def plan(config: PostgresConfig, ref: TableRef, rows_per_chunk: int) -> list[Chunk]:
-    """Cut a table into ranges of about that many rows. Never empty."""
-    if rows_per_chunk < 1:
-        raise ConfigError("a chunk must have at least one row")
+def plan(
+    config: PostgresConfig, ref: TableRef, rows_per_chunk: int, bytes_per_chunk: int | None = None
+) -> list[Chunk]:
+    """Cut a table into ranges of about that many rows, or bytes if those are fewer rows. Never empty."""
+    if rows_per_chunk < 1 or (bytes_per_chunk is not None and bytes_per_chunk < 1):
+        raise ConfigError("a chunk must have at least one row, and one byte")
     with session(config, patient=True) as connection:
         try:
             begin(connection)
-            return chunks.plan(connection, catalog.existing(connection, ref), rows_per_chunk)
+            found = catalog.existing(connection, ref)
+            return chunks.plan(connection, found, rows_per_chunk, nbytes=bytes_per_chunk)
         except psycopg.errors.InsufficientPrivilege as error:
             raise _forbidden(config, ref, error) from None
 

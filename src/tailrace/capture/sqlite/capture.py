@@ -170,8 +170,10 @@ class SqliteCapture(Capture):
                 raise Transient(f"position {position.version} was not visible within {timeout:g} seconds")
             time.sleep(_POLL)
 
-    def plan(self, table: TableRef, *, rows_per_chunk: int) -> list[Chunk]:
-        return snapshot.plan(self._config, table, rows_per_chunk)
+    def plan(
+        self, table: TableRef, *, rows_per_chunk: int, bytes_per_chunk: int | None = None
+    ) -> list[Chunk]:
+        return snapshot.plan(self._config, table, rows_per_chunk, bytes_per_chunk)
 
     def check_condition(self, table: TableRef, where: str) -> None:
         conditions.check(self._config, table, where)

@@ -30,25 +30,36 @@ from tailrace.model.errors import ConfigError, StateUnreadable
 from tailrace.model.table import TableRef, TableSchema, quote
 
 _STEP = 4096
+_SAMPLE = 100
 _MOST_COUNTED = 10_000_000
 _BUILT_IN = ("BINARY", "NOCASE", "RTRIM")
 
 
-def plan(config: SqliteConfig, ref: TableRef, rows_per_chunk: int) -> list[Chunk]:
-    """Cut a table into ranges of about that many rows. Never empty."""
-    if rows_per_chunk < 1:
-        raise ConfigError("a chunk must have at least one row")
+def plan(
+    config: SqliteConfig, ref: TableRef, rows_per_chunk: int, bytes_per_chunk: int | None = None
+) -> list[Chunk]:
+    """Cut a table into ranges of about that many rows, or bytes if those are fewer rows. Never empty."""
+    if rows_per_chunk < 1 or (bytes_per_chunk is not None and bytes_per_chunk < 1):
+        raise ConfigError("a chunk must have at least one row, and one byte")
     with reading(config) as connection:
         shape = _shape(connection, ref)
         connection.text_factory = lenient_text
         terms = _key(shape)
         bounds: list[list[Any] | None] = [None]
-        while (bound := _walk(connection, shape, terms, bounds[-1], rows_per_chunk)) is not None:
+        rows: list[int] = []
+        while True:
+            size = rows_per_chunk
+            if bytes_per_chunk is not None:
+                # Anew for each: rows of one age are often of one size.
+                fitting = _fitting(connection, shape, terms, bounds[-1], bytes_per_chunk)
+                size = min(size, fitting)
+            bound = _walk(connection, shape, terms, bounds[-1], size)
+            if bound is None:
+                rows.append(_tail(connection, shape, terms, bounds[-1], size))
+                break
             bounds.append(bound)
+            rows.append(size)
         ends = [*bounds[1:], None]
-        rows = [rows_per_chunk] * len(bounds[1:]) + [
-            _tail(connection, shape, terms, bounds[-1], rows_per_chunk)
-        ]
         chunks = [
             Chunk(ref, index, {"after": after, "upto": upto}, size)
             for index, (after, upto, size) in enumerate(zip(bounds, ends, rows, strict=True))
@@ -56,6 +67,27 @@ def plan(config: SqliteConfig, ref: TableRef, rows_per_chunk: int) -> list[Chunk
         if _nullable_key(shape):
             chunks.append(Chunk(ref, len(chunks), {"null": True}, 0))
     return chunks
+
+
+def _fitting(
+    connection: sqlite3.Connection, shape: Shape, terms: Sequence[Term], after: list[Any] | None, nbytes: int
+) -> int:
+    """How many rows after `after` are about `nbytes`, by the first of them."""
+    where, parameters = _range(shape, terms, after, None)
+    order = ", ".join(_column(term) for term in terms)
+    names = quoted(column.name for column in shape.columns)
+    sample = connection.execute(
+        f"SELECT {names} FROM {quote(shape.name)} WHERE {where} ORDER BY {order} LIMIT {_SAMPLE}", parameters
+    )
+    count = total = 0
+    # One at a time: each may be large.
+    for row in sample:
+        count += 1
+        total += sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
+        if total >= nbytes:
+            break
+    sample.close()
+    return max(1, nbytes * count // total) if total else nbytes
 
 
 def _tail(
