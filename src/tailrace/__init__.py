@@ -1,8 +1,9 @@
 """Tailrace: row changes of a database as Spark streams, and tables kept in step with it.
 
 `register(spark)` makes `spark.readStream.format("tailrace")` known to a session; `capture(…)` yields changes
-as Arrow batches without Spark; `cause(error)` finds the Tailrace error behind one of Spark's. The command
-`tailrace` runs whole pipelines. Importing this module imports neither Spark nor a database driver.
+as Arrow batches without Spark; `moment(…)` gives tables at one point in time; `cause(error)` finds the
+Tailrace error behind one of Spark's. The command `tailrace` runs whole pipelines. Importing this module
+imports neither Spark nor a database driver.
 """
 
 from __future__ import annotations
@@ -33,10 +34,13 @@ from tailrace.model.errors import (
 from tailrace.model.secret import Secret
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from pyspark.sql import SparkSession
 
     from tailrace.runtime.api import CaptureStream
     from tailrace.runtime.observer import Observer
+    from tailrace.spark.moment import Moment
 
 __version__ = "0.1.0"
 
@@ -58,6 +62,7 @@ __all__ = [
     "__version__",
     "capture",
     "cause",
+    "moment",
     "register",
 ]
 
@@ -74,6 +79,32 @@ def register(spark: SparkSession) -> None:
     if context is not None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable
     spark.dataSource.register(TailraceSource)
+
+
+def moment(
+    spark: SparkSession,
+    url: str,
+    *,
+    types: Mapping[str, str] | None = None,
+    source_options: Mapping[str, Any] | None = None,
+) -> AbstractContextManager[Moment]:
+    """One point in time of a database: several tables, each by several tasks, as they were when it began.
+
+    >>> with tailrace.moment(spark, "postgresql://db/shop") as moment:
+    ...     orders = moment.table("orders", partitions=4)
+    ...     items = moment.table("items")
+    ...     orders.join(items, "order_id").write.parquet("report")
+
+    This process holds it by a connection, and it ends with the block: Spark reads a DataFrame when an action
+    runs, so run that inside. For PostgreSQL; other sources are refused (ConfigError).
+
+    url: the database; `${NAME}` in it is taken from the environment, of this process and of Spark's.
+    types: column types that override the derived ones: `{"orders.price": "string"}`.
+    source_options: settings of the kind of source, as its page lists them.
+    """
+    from tailrace.spark.moment import moment as held
+
+    return held(spark, url, types=types, source_options=source_options)
 
 
 def cause(error: BaseException) -> TailraceError | None:

@@ -28,10 +28,17 @@ DESCRIPTIONS: dict[str, str] = {
     "failOnDataLoss": "`true`: stop with the remedy when the source no longer has what comes next."
     " `false`: warn and take a fresh snapshot. Default `true`.",
     "numPartitions": "How many tasks read a micro-batch or a snapshot. Default 2 for streams, 1 for batch"
-    " reads: one task sees one moment.",
+    " reads: one task sees one moment, several see one each, but for a read of `tailrace.moment`.",
     "view": "`envelope` (JSON images, any tables), `table` (typed columns of one table), `net` (latest per"
     " key of one table), `packed` (Arrow batches, for engines). Default `envelope` for streams, `table` for"
     " batch reads.",
+    "columns": "Of a batch read: the columns to read, separated by commas, or a JSON array of names; no other"
+    " leaves the source. Default: all.",
+    "where": "Of a batch read: a condition in the source's own SQL; no other rows leave the source. Default:"
+    " none.",
+    "pushFilters": "`true`: a batch read hands filters of the query to the source. For DataFrames that one"
+    " query uses once, see the page on batch reads. Default `false`.",
+    "moment": "Of a batch read: the point in time to read at. Set by `tailrace.moment`.",
     "consumer": "Name of this reader's cursor at the source. Default: derived from `stateDir`.",
     "setup": "`auto`: install what capture needs where it is missing; `manual`: refuse with the remedy."
     " Default `auto`.",
@@ -74,6 +81,10 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     partitions: int | None = None
     view: View | None = None
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    push_filters: bool = False
+    moment: str | None = None
     consumer: str | None = None
     setup: Literal["auto", "manual"] = "auto"
     types: dict[str, str] = field(default_factory=dict)
@@ -110,7 +121,7 @@ class SourceOptions:
                 raise ConfigError(f"option `{required}` is missing", remedy=DESCRIPTIONS[required])
         return cls(
             url=given["url"],
-            tables=_names(given["tables"]),
+            tables=_names(given["tables"], "tables"),
             state_dir=given.get("stateDir") or None,
             starting=_starting(given.get("startingOffsets", "earliest")),
             max_rows=_number(given, "maxRowsPerTrigger", cls.max_rows, 1),
@@ -118,6 +129,10 @@ class SourceOptions:
             fail_on_data_loss=_choice(given, "failOnDataLoss", ("true", "false"), "true") == "true",
             partitions=_number(given, "numPartitions", 0, 1) or None,
             view=_choice(given, "view", get_args(View), None),  # type: ignore[arg-type]
+            columns=_names(given["columns"], "columns") if "columns" in given else None,
+            where=given.get("where") or None,
+            push_filters=_choice(given, "pushFilters", ("true", "false"), "false") == "true",
+            moment=given.get("moment") or None,
             consumer=given.get("consumer") or None,
             setup=_choice(given, "setup", ("auto", "manual"), "auto"),  # type: ignore[arg-type]
             types=_types(given.get("types", "{}")),
@@ -131,18 +146,18 @@ class SourceOptions:
         )
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _names(text: str, option: str) -> tuple[str, ...]:
     if text.lstrip().startswith("["):
         try:
             names = json.loads(text)
         except ValueError:
             names = None
         if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-            raise ConfigError("option `tables` is not a JSON array of names")
+            raise ConfigError(f"option `{option}` is not a JSON array of names")
         return tuple(names)
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
-        raise ConfigError("option `tables` has an empty name in it")
+        raise ConfigError(f"option `{option}` has an empty name in it")
     return names
 
 

@@ -7,11 +7,11 @@ only to be pickled, so nothing is opened in `__init__`. `read` runs on executors
 
 from __future__ import annotations
 
-import importlib
 import json
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from types import FrameType
 from typing import Any, cast
 
@@ -27,38 +27,19 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tailrace.capture.contract import Capture
 from tailrace.model.errors import ConfigError
 from tailrace.model.render import envelope_schema
-from tailrace.model.table import TableRef, TableSchema
 from tailrace.model.views import net_view_schema, table_view_schema
+from tailrace.spark.batch import batch_reader, batch_schema, check_stream
 from tailrace.spark.crossing import crossing, crossing_items
 from tailrace.spark.driver import StreamDriver
 from tailrace.spark.offsets import Offset
+from tailrace.spark.opening import one_table, open_capture
 from tailrace.spark.options import SourceOptions
-from tailrace.spark.partitions import ChunkRead, Slice
-from tailrace.spark.read import PACKED, read_slice, typed_rows
+from tailrace.spark.partitions import Slice
+from tailrace.spark.read import PACKED, read_slice
 
-# Layers: only the composition root names concrete captures, so it is found by name.
-FACTORY = "tailrace.app:capture_for"
-WHOLE_TABLE = 2**62
-
-
-def open_capture(options: SourceOptions) -> Capture:
-    """The capture that the options' URL means."""
-    module, _, name = FACTORY.partition(":")
-    factory = getattr(importlib.import_module(module), name)
-    return cast(Capture, factory(options.url, types=options.types, options=options.source_options))
-
-
-def _one_table(capture: Capture, options: SourceOptions, view: str) -> TableRef:
-    refs = capture.resolve(options.tables)
-    if len(refs) != 1:
-        raise ConfigError(
-            f"view `{view}` reads one table, but `tables` names {len(refs)}",
-            remedy='name one table, or use .option("view", "envelope")',
-        )
-    return refs[0]
+__all__ = ["StreamReader", "TailraceSource", "open_capture"]
 
 
 class TailraceSource(DataSource):  # type: ignore[misc]
@@ -77,32 +58,22 @@ class TailraceSource(DataSource):  # type: ignore[misc]
             return _spark_schema(PACKED)
         if options.view == "envelope" or (options.view is None and options.state_dir is not None):
             return _spark_schema(envelope_schema())
-        capture = open_capture(options)
-        try:
-            table = capture.describe(_one_table(capture, options, options.view or "table"))
-        finally:
-            capture.close()
-        if options.view == "net":
-            return _spark_schema(net_view_schema(table))
-        if options.state_dir is not None:
-            return _spark_schema(table_view_schema(table))
-        return _spark_schema(pa.schema(table.struct))
+        with closing(open_capture(options)) as capture:
+            if options.state_dir is None and options.view != "net":
+                return _spark_schema(batch_schema(capture, options))
+            table = capture.describe(one_table(capture, options, options.view or "table"))
+        return _spark_schema(net_view_schema(table) if options.view == "net" else table_view_schema(table))
 
     @crossing
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's contract
         """A batch reader: the table's rows as they are now."""
-        options = SourceOptions.parse(self.options)
-        if options.state_dir is not None or options.view not in (None, "table"):
-            raise ConfigError(
-                "a batch read gives a table's rows as they are now; it takes neither `stateDir` nor a `view`",
-                remedy='spark.read.format("tailrace").option("url", …).option("tables", "orders").load()',
-            )
-        return SnapshotReader(options)
+        return batch_reader(SourceOptions.parse(self.options))
 
     @crossing
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream reader: snapshot and changes."""
         options = SourceOptions.parse(self.options)
+        check_stream(options)
         if options.state_dir is None:
             raise ConfigError(
                 "option `stateDir` is missing: a stream keeps its changelog there",
@@ -200,40 +171,3 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
 def _leave(_signal: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)
-
-
-class SnapshotReader(DataSourceReader):  # type: ignore[misc]
-    """The rows of one table as they are now. One partition sees one moment; several see one each."""
-
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
-
-    @crossing
-    def partitions(self) -> list[InputPartition]:
-        """One task, or as many as asked for, by key ranges."""
-        capture = open_capture(self._options)
-        try:
-            table = capture.describe(_one_table(capture, self._options, "table"))
-            parts = self._options.partitions or 1
-            rows = WHOLE_TABLE if parts == 1 else self._options.chunk_rows
-            body = table.to_json()
-            reads = [ChunkRead(body, chunk, 0, "") for chunk in capture.plan(table.ref, rows_per_chunk=rows)]
-        finally:
-            capture.close()
-        if parts == 1:
-            return [Slice(chunks=tuple(reads))]
-        return [Slice(chunks=tuple(reads[part::parts])) for part in range(min(parts, len(reads)))]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The typed rows of the task's chunk."""
-        return crossing_items(self._read(cast(Slice, partition)))
-
-    def _read(self, part: Slice) -> Iterator[pa.RecordBatch]:
-        capture = open_capture(self._options)
-        try:
-            for chunk in part.chunks:
-                table = TableSchema.from_json(chunk.table)
-                for batch in capture.snapshot(table, chunk.chunk, position=0, seq=0):
-                    yield typed_rows(batch)
-        finally:
-            capture.close()

@@ -5,9 +5,9 @@ names the snapshot and has a seal: what the snapshot sees, so that an id which t
 after a restart, is never taken for ours.
 
 A snapshot has no say over files. To a transaction that began before it, a table that was truncated or
-rewritten looks empty, and an attached partition looks as if it had always been there. `unchanged` compares what the
-snapshot knows of the table's files with what is there: the catalog's rows are read by the snapshot, the
-server's own functions see the present. It is asked before the rows are read, for an early word, and after
+rewritten looks empty, and an attached partition looks as if it had always been there. `unchanged` compares
+what the snapshot knows of the table's files with what is there: the catalog's rows are read by the snapshot,
+the server's own functions see the present. It is asked before the rows are read, for an early word, and after
 them, when all that was read is locked.
 """
 
@@ -85,7 +85,7 @@ def unchanged(connection: Connection, found: Relation) -> None:
     row = connection.execute(_FILES, {"oid": found.oid, "tree": found.partitioned}).fetchone()
     if row is None or row[0] != row[1]:
         raise SchemaDrift(
-            f"table {found.ref} was truncated or rewritten, or got or lost a partition, since the moment began",
+            f"table {found.ref} was truncated or rewritten, or got or lost a partition, since its moment",
             remedy="read it in another tailrace.moment",
         )
 
