@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -12,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.cli.screen import counted, seconds, size
-from tailrace.cli.watch import Look, Watch
+from tailrace.cli.watch import Look, SnapshotLook, Watch
 
 REFRESH = 8
+MOST_BARS = 8
 
 
 class LiveView:
@@ -60,7 +62,9 @@ def render(look: Look, title: str, spinner: RenderableType) -> RenderableType:
         parts.append(Text(f"  {look.trouble}", style="yellow"))
     if look.batches or look.lag_changes is not None or look.lag_bytes is not None:
         parts.append(_numbers(look))
-    if look.chunks and look.chunks_done < look.chunks:
+    if look.snapshots:
+        parts.append(_snapshots(look.snapshots))
+    elif look.chunks and look.chunks_done < look.chunks:
         bar = Table.grid(padding=(0, 1))
         done = Text(f"{look.chunks_done} of {counted(look.chunks, 'chunk')}")
         bar.add_row(
@@ -70,6 +74,26 @@ def render(look: Look, title: str, spinner: RenderableType) -> RenderableType:
     if look.tables:
         parts.append(_tables(look))
     return Group(*parts)
+
+
+def _snapshots(snapshots: Sequence[SnapshotLook]) -> Table:
+    """A bar for each running snapshot; of many, those that are furthest from their beginning."""
+    bars = Table.grid(padding=(0, 1))
+    shown = sorted(snapshots, key=lambda one: -one.chunks_done)[:MOST_BARS]
+    for one in shown:
+        words = [f"{one.chunks_done} of {counted(one.chunks, 'chunk')}"]
+        words.append(f"{one.rows_done:,} of about {counted(one.rows, 'row')}")
+        if one.state == "paused":
+            words.append("paused")
+        if one.rate is not None:
+            words.append(f"{one.rate:,.0f}/s")
+        if one.seconds_left is not None:
+            words.append(f"{seconds(one.seconds_left)} left")
+        bar = ProgressBar(total=max(one.chunks, 1), completed=one.chunks_done, width=24)
+        bars.add_row(Text(f"  snapshot of {one.table}"), bar, Text(", ".join(words)))
+    if len(snapshots) > len(shown):
+        bars.add_row(Text(f"  and {len(snapshots) - len(shown)} more"))
+    return bars
 
 
 def _numbers(look: Look) -> Group:

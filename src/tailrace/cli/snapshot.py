@@ -57,10 +57,10 @@ def command(
     Examples: `tailrace snapshot --table orders --table items`, `tailrace snapshot -t orders --where "price >
     10"`, `tailrace snapshot --pause`
     """
-    _refuse_mixtures(table, where, pause=pause, resume=resume, stop=stop, waiting=waiting)
     from tailrace import app
 
     loaded = load(context, config)
+    _refuse_mixtures(table, where, pause=pause, resume=resume, stop=stop, waiting=waiting)
     if waiting:
         _say(app.control(loaded).waiting() or ["no snapshot is waiting"])
         return

@@ -23,6 +23,20 @@ class TableCount:
 
 
 @dataclass(frozen=True)
+class SnapshotLook:
+    """How far a table's snapshot is; rows are estimates."""
+
+    table: str
+    state: str
+    chunks_done: int
+    chunks: int
+    rows_done: int
+    rows: int
+    rate: float | None
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
 class Look:
     """The numbers at one moment."""
 
@@ -40,6 +54,7 @@ class Look:
     last_batch_seconds: float | None
     uptime: float
     trouble: str | None = None
+    snapshots: tuple[SnapshotLook, ...] = ()
 
 
 @dataclass
@@ -59,6 +74,7 @@ class Watch:
         self._batches = self._changes = 0
         self._lag: dict[str, Any] = {}
         self._left = self._total = 0
+        self._snapshots: tuple[SnapshotLook, ...] = ()
         self._last: tuple[float, float] | None = None
         self._retry: tuple[str, float] | None = None
         self._notices: dict[tuple[str, str | None], str] = {}
@@ -116,6 +132,7 @@ class Watch:
                 last_batch_seconds=self._last[1] if self._last else None,
                 uptime=now - self._began,
                 trouble=self._trouble(now),
+                snapshots=self._snapshots,
             )
 
     def _trouble(self, now: float) -> str | None:
@@ -145,6 +162,8 @@ class Watch:
             return
         if isinstance(body.get("lag"), dict):
             self._lag = body["lag"]
+        if isinstance(body.get("snapshots"), list):
+            self._snapshots = tuple(_snapshot(one) for one in body["snapshots"] if one["state"] != "stopped")
         left = body.get("chunks_left")
         if isinstance(left, int):
             self._left = left
@@ -161,6 +180,11 @@ def _object(value: Any) -> dict[str, Any] | None:
         except ValueError:
             return None
     return value if isinstance(value, dict) else None
+
+
+def _snapshot(body: dict[str, Any]) -> SnapshotLook:
+    numbers = {name: body[name] for name in SnapshotLook.__dataclass_fields__ if name != "table"}
+    return SnapshotLook(table=_name(body["table"]), **numbers)
 
 
 def _name(table: str) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.capture.contract import Finding
 from tailrace.engine.gate import Gate
 from tailrace.engine.progress import committed, is_committed
+from tailrace.engine.snapshots import SnapshotEvents
 from tailrace.engine.spec import PipelineSpec
 from tailrace.engine.writer import BatchWriter
 from tailrace.model.errors import TailraceError
@@ -96,14 +97,15 @@ class Pipeline:
             raise self._ours(error) from error
 
     def _watch(self, query: StreamingQuery) -> None:
-        told, notices = "", Notices(self._observer)
+        told, notices, snapshots = "", Notices(self._observer), SnapshotEvents(self._observer)
         while query.isActive and not self._stopped_within(WATCH_SECONDS):
             progress = query.lastProgress
             if progress is not None and progress["timestamp"] != told:
                 told = progress["timestamp"]
                 self._observer.event("pipeline.progress", **(numbers := _numbers(progress)))
-                if (found := _notices(numbers["source"])) is not None:
-                    notices.tell(found)
+                if (report := _report(numbers["source"])) is not None:
+                    notices.tell([Finding(**notice) for notice in report.get("notices", ())])
+                    snapshots.tell(report.get("snapshots", ()))
 
     def _stopped_within(self, seconds: float) -> bool:
         if not self._stopping:
@@ -157,9 +159,7 @@ def _numbers(progress: Any) -> dict[str, Any]:
     }
 
 
-def _notices(source: Any) -> list[Finding] | None:
-    """What the source's report says it lives with; None where it reports nothing."""
+def _report(source: Any) -> dict[str, Any] | None:
+    """What the source reports; None where that is nothing."""
     body = json.loads(source) if isinstance(source, str) and source.startswith("{") else source
-    if not isinstance(body, dict) or not isinstance(body.get("notices"), list):
-        return None
-    return [Finding(**notice) for notice in body["notices"]]
+    return body if isinstance(body, dict) and isinstance(body.get("notices"), list) else None

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.plans import Plan
 
+State = Literal["running", "paused", "stopped"]
 WINDOW_SECONDS = 60.0
 POINTS = 64
 
 
 @dataclass(frozen=True)
 class SnapshotProgress:
-    """A table's snapshot that is not over. Rows are estimates; `rate` is rows a second, lately."""
+    """A table's snapshot that is not complete. Rows are estimates; `rate` is rows a second, lately."""
 
     table: str
-    state: Literal["running", "paused"]
+    state: State
     chunks_done: int
     chunks: int
     rows_done: int
@@ -65,14 +66,14 @@ class Pace:
 
 
 def running(done: Offset | None, newest: Offset) -> dict[str, Cursor]:
-    """The snapshots that are not over at `done`: each table's cursor of what is committed of them."""
+    """The snapshots that are not over at `done`, or were stopped: the cursor of what is committed of each."""
     found = {}
     for table, cursor in newest.snapshots.items():
         before = done.snapshots.get(table) if done is not None else None
         if before is None or before.plan != cursor.plan:
             before = Cursor(cursor.plan, 0, cursor.of, cursor.generation, short=cursor.short)
-        if not before.over:
-            found[table] = before
+        if cursor.stopped or not before.over:
+            found[table] = replace(before, stopped=cursor.stopped)
     return found
 
 
@@ -83,18 +84,18 @@ def progress_of(
     told = []
     for table, cursor in sorted(cursors.items()):
         plan = plans.get(cursor.plan)
-        rate, left = pace.of(plan) if plan is not None else (None, None)
-        waits = table in paused
+        state: State = "stopped" if cursor.stopped else "paused" if table in paused else "running"
+        rate, left = pace.of(plan) if plan is not None and state == "running" else (None, None)
         told.append(
             SnapshotProgress(
                 table,
-                "paused" if waits else "running",
+                state,
                 cursor.next,
                 cursor.of,
                 plan.rows(cursor.next) if plan is not None else 0,
                 plan.rows(cursor.of) if plan is not None else 0,
-                None if waits else rate,
-                None if waits else left,
+                rate,
+                left,
                 plan.where if plan is not None else None,
             )
         )
