@@ -27,7 +27,6 @@ from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.model.errors import SchemaDrift, TailraceError, UsageError
 
 _ID = re.compile(r"([0-9A-Fa-f]+-[0-9A-Fa-f]+-[0-9]+)/([0-9a-f]{16})")
-_LIMITS = ("idle_in_transaction_session_timeout", "statement_timeout", "transaction_timeout")
 _FILES = """
 WITH RECURSIVE known AS (
   SELECT %(oid)s::oid AS oid
@@ -47,12 +46,13 @@ def moment(config: PostgresConfig) -> Iterator[str]:
     connection = connect(config, patient=True)
     try:
         with translated(config):
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            # Nobody else's patience ends it. Servers have one of these only since 17.
+            # Nobody else's patience ends it.
             connection.execute(
-                "SELECT set_config(name, '0', true) FROM pg_catalog.pg_settings WHERE name = ANY(%s)",
-                (list(_LIMITS),),
+                "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0;"
+                " SET LOCAL idle_in_transaction_session_timeout = 0"
             )
+            if connection.info.server_version >= 170_000:
+                connection.execute("SET LOCAL transaction_timeout = 0")
             (name,) = connection.execute("SELECT pg_export_snapshot()").fetchone() or ("",)
             made = f"{name}/{_seal(connection)}"
         yield made
