@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tailrace.app.control import Control
     from tailrace.runtime.api import CaptureStream
     from tailrace.runtime.observer import Observer
     from tailrace.spark.moment import Moment
@@ -62,6 +63,7 @@ __all__ = [
     "__version__",
     "capture",
     "cause",
+    "control",
     "moment",
     "register",
 ]
@@ -112,6 +114,42 @@ def cause(error: BaseException) -> TailraceError | None:
     from tailrace.spark.crossing import cause as find_cause
 
     return find_cause(error)
+
+
+def control(
+    config: str | os.PathLike[str] | None = None,
+    *,
+    url: str | None = None,
+    tables: str | Sequence[str] = "*",
+    state_dir: str | None = None,
+    checkpoint: str | None = None,
+) -> Control:
+    """Ask for snapshots and steer them, while a pipeline or a query runs or before its next run.
+
+    >>> shop = tailrace.control("tailrace.toml")
+    >>> shop.snapshot("orders", where="price > 10")
+    >>> shop.pause()
+    >>> shop.resume("orders")
+    >>> shop.stop("orders")
+
+    config: the configuration file of a pipeline. A query of your own has none; it is named by the rest:
+    url, tables, state_dir: the options `url`, `tables` and `stateDir` of its `format("tailrace")`.
+    checkpoint: its `checkpointLocation`, for `status()`.
+    """
+    from tailrace.app import control_of_query, writable
+
+    if config is not None:
+        from pathlib import Path
+
+        from tailrace.config import load_config
+
+        return writable(load_config(Path(config)))
+    if url is None or state_dir is None:
+        raise UsageError(
+            "which pipeline?", remedy='tailrace.control("tailrace.toml"), or url=… and state_dir=… of a query'
+        )
+    names = [tables] if isinstance(tables, str) else list(tables)
+    return control_of_query(url, names, state_dir, checkpoint)
 
 
 def _capture(

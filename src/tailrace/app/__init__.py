@@ -2,13 +2,15 @@
 
 `backends` is the only module that names concrete backends; `parts` says what a configuration means for a
 source; `judging` finds what stands in the way, before anything is created, so that bad input leaves nothing
-behind; `running` makes what a run needs; `operations` are the rest of what the surfaces offer.
+behind; `running` makes what a run needs, `renewal` lets it take up a changed file; `control` steers
+snapshots; `operations` are the rest of what the surfaces offer.
 """
 
 from tailrace.app.backends import capture_for, feed_sink_for, opened, rebase, table_sink_for
 from tailrace.app.judging import check
 from tailrace.app.operations import (
     control,
+    control_of_query,
     forget_consumer,
     is_running,
     is_starting,
@@ -21,14 +23,17 @@ from tailrace.app.operations import (
     writable,
 )
 from tailrace.app.parts import check_types, checkpoint_of, spark_log_of
+from tailrace.app.renewal import Renewal
 from tailrace.app.running import open_spark, pipeline_spec, release, spark_session
 
 __all__ = [
+    "Renewal",
     "capture_for",
     "check",
     "check_types",
     "checkpoint_of",
     "control",
+    "control_of_query",
     "feed_sink_for",
     "forget_consumer",
     "is_running",

@@ -6,13 +6,15 @@ import fcntl
 import os
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tailrace.app.backends import capture_for, opened
 from tailrace.app.control import Control
 from tailrace.app.judging import covered, refuse, unwritable
 from tailrace.app.parts import captured_tables, checkpoint_of, spark_log_of
-from tailrace.capture.contract import Finding
+from tailrace.capture.contract import Capture, Finding
+from tailrace.changelog.filesystem import open_filesystem
 from tailrace.model.errors import ConfigError, StateOwned
 from tailrace.model.table import TableRef
 
@@ -90,6 +92,17 @@ def writable(config: Config) -> Control:
     if (fault := unwritable(config.state.directory, "the state")) is not None:
         raise ConfigError(fault, remedy="correct `directory` of [state] in the file")
     return control(config)
+
+
+def control_of_query(url: str, tables: Sequence[str], state_dir: str, checkpoint: str | None) -> Control:
+    """The snapshots of a query that has no configuration, by its options."""
+    from tailrace.spark.filled import filled
+    from tailrace.spark.named import resolved
+
+    def of(capture: Capture) -> list[TableRef]:
+        return resolved(capture, tables, filled(*open_filesystem(state_dir)) or ())
+
+    return Control(lambda: closing(capture_for(url)), of, state_dir, checkpoint=checkpoint)
 
 
 def status(config: Config) -> Status:

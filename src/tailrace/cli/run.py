@@ -7,6 +7,7 @@ Ctrl-C leaves at once: the batch in hand comes again at the next start, and sink
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import logging
 import os
@@ -28,13 +29,14 @@ from tailrace.cli.screen import Screen, counted
 from tailrace.cli.watch import Watch
 
 if TYPE_CHECKING:
+    from tailrace.app import Renewal
     from tailrace.config import Config
     from tailrace.engine.pipeline import Pipeline, RunResult
-    from tailrace.engine.spec import PipelineSpec
     from tailrace.runtime.observer import Observer
 
 ABORTED = 130
 PATIENCE = 5.0
+RENEWAL_PATIENCE = 60.0
 
 
 class DataLoss(StrEnum):
@@ -69,12 +71,16 @@ def command(
     terminal, log lines otherwise. SIGTERM and Ctrl-C finish the batch in hand and exit with 0; a restart then
     repeats nothing. A second Ctrl-C leaves at once (130). Spark's own log is in the state directory.
 
+    A table that is added to the file meanwhile is taken up between two batches: on SIGHUP, or when `tailrace
+    snapshot --table` asks for it. The others go on where they are. On a terminal SIGHUP stops the run.
+
     Examples: `tailrace run`, `tailrace run --once --log-format json`
     """
     from tailrace import app
 
     loaded = load(context, config)
-    spec = app.pipeline_spec(loaded, on_data_loss=on_data_loss.value if on_data_loss else None)
+    loss = on_data_loss.value if on_data_loss else None
+    spec = app.pipeline_spec(loaded, on_data_loss=loss)
     # A predecessor may be on its last batch; whoever stays is named before Spark is started in vain.
     app.refuse_while_running(loaded, patience=PATIENCE)
     screen = Screen()
@@ -83,10 +89,11 @@ def command(
     with contextlib.closing(screen), Stopper(watch, screen) as stopper:
         if screen.watched and log_format is LogFormat.text and not _mixes(loaded):
             with LiveView(watch, screen.console, loaded.name):
-                result = _run(loaded, spec, once, watch, stopper)
+                result = _run(app.Renewal(loaded, spec, watch, on_data_loss=loss), once, watch, stopper)
         else:
             lines.event("spark.starting", log=str(app.spark_log_of(loaded)))
-            result = _run(loaded, spec, once, _Both(watch, lines), stopper)
+            both = _Both(watch, lines)
+            result = _run(app.Renewal(loaded, spec, both, on_data_loss=loss), once, both, stopper)
         if result is not None and screen.watched:
             done = "caught up" if once and not stopper.asked else "stopped"
             screen.stream.write(
@@ -100,23 +107,34 @@ def _mixes(config: Config) -> bool:
     return feeds and sys.stdout.isatty()
 
 
-def _run(
-    config: Config, spec: PipelineSpec, once: bool, observer: Observer, stopper: Stopper
-) -> RunResult | None:
+def _run(renewal: Renewal, once: bool, observer: Observer, stopper: Stopper) -> RunResult | None:
     from tailrace import app
     from tailrace.engine.pipeline import Pipeline
 
+    def made() -> Pipeline:
+        release = app.release(renewal.config)
+        renew = None if once else renewal.due
+        return Pipeline(renewal.spec, spark, release=release, observer=observer, renew=renew)
+
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(noise_into(app.spark_log_of(config)))
-            spark = stack.enter_context(app.spark_session(config))
-            pipeline = Pipeline(spec, spark, release=app.release(config), observer=observer)
-            stopper.attach(pipeline)
+            stack.enter_context(noise_into(app.spark_log_of(renewal.config)))
+            spark = stack.enter_context(app.spark_session(renewal.config))
+            stopper.attach(pipeline := made(), renewal)
         except (StartEnded, KeyboardInterrupt):
             # The second is how the handler that Spark's start installs says the same.
             end_children()
             return None
-        return pipeline.run(once=once)
+        batches = rows = 0
+        while True:
+            spec = renewal.spec
+            result = pipeline.run(once=once)
+            batches, rows = batches + result.batches, rows + result.rows
+            if stopper.asked or renewal.spec is spec:
+                return dataclasses.replace(result, batches=batches, rows=rows)
+            # The former query's reader lets go of the state a moment after its end.
+            app.refuse_while_running(renewal.config, patience=RENEWAL_PATIENCE)
+            stopper.attach(pipeline := made(), renewal)
 
 
 class StartEnded(BaseException):
@@ -138,13 +156,21 @@ class Stopper:
 
     def __exit__(self, *_: object) -> None:
         # What is left to do is quick, and must not end in the middle with a traceback.
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
 
-    def attach(self, pipeline: Pipeline) -> None:
+    def attach(self, pipeline: Pipeline, renewal: Renewal) -> None:
         """From now on a signal stops this pipeline. Spark's start has put a handler of its own there."""
         self._pipeline = pipeline
         self._install()
+        if self._screen.watched:
+            # Its terminal is gone.
+            signal.signal(signal.SIGHUP, self._handle)
+        elif signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, lambda *_: renewal.ask())
+        if self.asked:
+            # Between two queries of one run.
+            pipeline.request_stop()
 
     def _install(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -46,7 +46,7 @@ class RunResult:
 
 
 class Pipeline:
-    """One run of a pipeline."""
+    """One run of a pipeline. It also ends, as if stopped, when `renew` says that another is to follow."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Pipeline:
         *,
         release: Callable[[Offset], None],
         observer: Observer | None = None,
+        renew: Callable[[], bool] | None = None,
     ) -> None:
         self._spec = spec
         self._spark = spark
@@ -62,6 +63,7 @@ class Pipeline:
         self._observer = observer or Silence()
         self._gate = Gate()
         self._writer = BatchWriter(spec, self._gate, self._observer)
+        self._renew = renew
         self._stopping = False
         # Not an event: the code that a signal handler interrupts may be holding an event's lock.
         self._wake: SimpleQueue[None] = SimpleQueue()
@@ -99,6 +101,9 @@ class Pipeline:
     def _watch(self, query: StreamingQuery) -> None:
         told, notices, snapshots = "", Notices(self._observer), SnapshotEvents(self._observer)
         while query.isActive and not self._stopped_within(WATCH_SECONDS):
+            if self._renew is not None and self._renew():
+                self._stopping = True
+                return
             progress = query.lastProgress
             if progress is not None and progress["timestamp"] != told:
                 told = progress["timestamp"]

@@ -1,0 +1,99 @@
+"""A running pipeline takes up a changed configuration between two batches.
+
+Asked for by a signal, or by a request for the snapshot of a table that the query does not know yet: then the
+file was given a new [[table]] or [[feed]] since. What cannot work is told, and the pipeline goes on as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+from tailrace.app.backends import opened
+from tailrace.app.belonging import claim
+from tailrace.app.parts import captured_tables
+from tailrace.app.running import pipeline_spec
+from tailrace.changelog.filesystem import open_filesystem
+from tailrace.model.errors import ConfigError, TailraceError
+from tailrace.runtime.observer import Observer
+
+if TYPE_CHECKING:
+    from tailrace.config import Config
+    from tailrace.engine.spec import PipelineSpec
+
+LOOK_SECONDS = 1.0
+
+
+class Renewal:
+    """Decides when a run begins again with the file as it is now, and with what."""
+
+    def __init__(
+        self, config: Config, spec: PipelineSpec, observer: Observer, *, on_data_loss: str | None = None
+    ) -> None:
+        self.config, self.spec = config, spec
+        self._observer = observer
+        self._on_data_loss = on_data_loss
+        self._asked = False
+        self._looked = time.monotonic()
+        self._refused: set[str] = set()
+
+    def ask(self) -> None:
+        """Read the file again soon. Safe in a signal handler."""
+        self._asked = True
+
+    def due(self) -> bool:
+        """Whether the run is to begin again; `config` and `spec` are the new ones then."""
+        asked, self._asked = self._asked, False
+        if asked:
+            self._refused.clear()
+        elif time.monotonic() - self._looked < LOOK_SECONDS:
+            return False
+        self._looked = time.monotonic()
+        strangers = set() if asked else self._strangers()
+        if not asked and not strangers:
+            return False
+        try:
+            self._load()
+        except TailraceError as error:
+            # Not again for the same table: a person reads it, mends the file and asks anew.
+            self._refused |= strangers
+            self._observer.event("pipeline.renewal_refused", message=error.message, remedy=error.remedy or "")
+            return False
+        # One that the file does not name either must not make the run begin again for ever.
+        self._refused |= strangers
+        self._observer.event("pipeline.renewed", tables=_tables(self.spec))
+        return True
+
+    def _strangers(self) -> set[str]:
+        """Requests, by id, of tables that the query does not know; the ones refused before are left out."""
+        from tailrace.spark.plans import PlanStore
+
+        known = set(_tables(self.spec))
+        found = PlanStore(*open_filesystem(str(self.config.state.directory))).requests()
+        return {key for key, one in found.items() if str(one.table) not in known} - self._refused
+
+    def _load(self) -> None:
+        from tailrace.config import load_config
+
+        config = load_config(self.config.path)
+        for what, old, new in (
+            ("the name", self.config.name, config.name),
+            ("source.url", self.config.source.url, config.source.url),
+            ("source.consumer", self.config.consumer, config.consumer),
+            ("state.directory", self.config.state.directory, config.state.directory),
+            ("[spark]", self.config.spark, config.spark),
+        ):
+            if old != new:
+                raise ConfigError(
+                    f"{what} was changed, which a running pipeline cannot take up",
+                    remedy="stop the pipeline and run it again",
+                )
+        spec = pipeline_spec(config, on_data_loss=self._on_data_loss)
+        with opened(config) as capture:
+            claim(config, captured_tables(config, capture))
+        self.config, self.spec = config, spec
+
+
+def _tables(spec: PipelineSpec) -> list[str]:
+    return list(json.loads(spec.options["tables"]))
