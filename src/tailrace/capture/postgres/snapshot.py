@@ -30,6 +30,8 @@ from tailrace.model.errors import ConfigError, NeedsOperator, SchemaDrift
 from tailrace.model.table import TableRef, TableSchema, quote
 
 _MOST_ROWS = 65_536
+# A column costs something in every batch, so that of a wide table a batch is larger.
+_COLUMN_BYTES = 32 << 10
 
 
 def plan(
@@ -69,7 +71,8 @@ def read(
             where = " AND ".join(part for part in (bounds, wish if chunk.where else "") if part)
             query = f"SELECT {names} FROM {found.sql}" + (f" WHERE {where}" if where else "")
             ts = time.time_ns() // 1000
-            copied = buffers(config, connection, query, rows=_MOST_ROWS, nbytes=config.batch_bytes)
+            nbytes = max(config.batch_bytes, _COLUMN_BYTES * len(wanted.columns))
+            copied = buffers(config, connection, query, rows=_MOST_ROWS, nbytes=nbytes)
             for cells, count in _decoded(wanted, copied):
                 yield _batch(wanted, cells, count, position=position, seq=seq, ts=ts)
                 seq += count
