@@ -67,9 +67,8 @@ def test_a_moment_outlives_the_patience_of_the_server(database: Database, captur
     database.sql(*ROWS)
     table = capture.describe(REF)
     with database.admin() as admin:
-        admin.execute(
-            f"ALTER ROLE tailrace IN DATABASE {database.name} SET idle_in_transaction_session_timeout = '50ms'"
-        )
+        role = f"ALTER ROLE tailrace IN DATABASE {database.name}"
+        admin.execute(f"{role} SET idle_in_transaction_session_timeout = '50ms'")
     with capture.moment() as moment:
         began = database.rows("SELECT clock_timestamp()")[0][0]
         wait_until(
