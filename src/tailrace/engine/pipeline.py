@@ -108,9 +108,9 @@ class Pipeline:
             if progress is not None and progress["timestamp"] != told:
                 told = progress["timestamp"]
                 self._observer.event("pipeline.progress", **(numbers := _numbers(progress)))
-                if (report := _report(numbers["source"])) is not None:
-                    notices.tell([Finding(**notice) for notice in report.get("notices", ())])
-                    snapshots.tell(report.get("snapshots", ()))
+                if (found := _notices(numbers["source"])) is not None:
+                    notices.tell(found)
+                    snapshots.tell(_report(numbers["source"]).get("snapshots", ()))
 
     def _stopped_within(self, seconds: float) -> bool:
         if not self._stopping:
@@ -164,7 +164,13 @@ def _numbers(progress: Any) -> dict[str, Any]:
     }
 
 
-def _report(source: Any) -> dict[str, Any] | None:
-    """What the source reports; None where that is nothing."""
+def _report(source: Any) -> dict[str, Any]:
+    """What the source reports; empty where that is nothing."""
     body = json.loads(source) if isinstance(source, str) and source.startswith("{") else source
-    return body if isinstance(body, dict) and isinstance(body.get("notices"), list) else None
+    return body if isinstance(body, dict) else {}
+
+
+def _notices(source: Any) -> list[Finding] | None:
+    """What the source's report says it lives with; None where it reports nothing."""
+    found = _report(source).get("notices")
+    return [Finding(**notice) for notice in found] if isinstance(found, list) else None
