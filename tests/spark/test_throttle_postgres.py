@@ -118,7 +118,12 @@ def test_a_snapshot_stops_while_a_standby_does_not_follow_and_changes_flow(
         assert (wait.reason, unseen) == ("a standby is more than 1MB behind", ())
         there.execute("SELECT pg_wal_replay_resume()")
     wait_until(query.over)
-    wait_until(lambda: (query.batch(), query.waits is None)[1])
+
+    def calm() -> bool:
+        query.batch()
+        return query.waits is None
+
+    wait_until(calm)
     assert waits.remembered(fs, root) == (None, ())
     assert caplog.text.count("the snapshot waits: a standby is more than 1MB behind") == 1
     assert "the snapshot no longer waits" in caplog.text or "the ceiling is" in caplog.text
@@ -149,7 +154,7 @@ READING = (
 def test_no_more_connections_read_chunks_than_are_allowed(
     shop: Database, tmp_path: Path, limit: str | None, expected: int
 ) -> None:
-    options = {} if limit is None else {"snapshotConnections": limit}
+    options: dict[str, Any] = {} if limit is None else {"snapshotConnections": limit}
     query = Query(shop, tmp_path, tables="items", chunkRows=str(ROWS // 6), **options)
     end = query.driver.latest(query.offset, max_rows=None, max_bytes=None)
     slices = query.driver.partitions(query.offset, end, single=False)

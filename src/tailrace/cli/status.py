@@ -68,12 +68,15 @@ def _facts(found: Status, starting: bool) -> list[tuple[str, str]]:
             seconds(found.lag.seconds) if found.lag.seconds is not None else None,
         ]
         lag = ", ".join(part for part in known if part is not None) or "unknown"
+    waiting = [("snapshots wait", found.snapshots_wait)] if found.snapshots_wait else []
     return [
         ("pipeline", found.name),
         ("state", state),
         ("source", source),
         ("last committed batch", last),
         ("lag", lag),
+        *waiting,
+        *(("warning", text) for text in found.limits_unseen),
         ("acknowledged", str(found.acknowledged) if found.acknowledged is not None else "nothing yet"),
         ("changelog", f"{size(found.changelog_bytes)} in {counted(found.changelog_segments, 'segment')}"),
         ("state directory", found.state_directory),

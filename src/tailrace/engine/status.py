@@ -20,6 +20,7 @@ from tailrace.model.errors import NeedsOperator
 from tailrace.model.table import TableRef
 from tailrace.runtime.filler import KIND as FILLER
 from tailrace.runtime.reached import behind
+from tailrace.spark import waits
 from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.orders import Orders
 from tailrace.spark.pace import measured
@@ -71,6 +72,9 @@ class Status:
     changelog_segments: int
     consumers: list[Consumer] = field(default_factory=list)
     tables: list[TableStatus] = field(default_factory=list)
+    # Why the running pipeline takes no snapshot chunks, and which of its limits it cannot keep.
+    snapshots_wait: str | None = None
+    limits_unseen: list[str] = field(default_factory=list)
 
 
 def read_status(
@@ -99,11 +103,14 @@ def read_status(
     files = listing(fs, f"{root}/changelog").items()
     sizes = {name: size for name, size in files if name.endswith((".seg", ".spill"))}
     owner = _owner(state)
+    running = owner.describe() if owner is not None and _alive(owner) else None
+    # Whoever has ended waits no longer.
+    wait, unseen = waits.remembered(fs, root) if running is not None else (None, ())
     return Status(
         name=name,
         consumer=consumer,
         state_directory=state,
-        running=owner.describe() if owner is not None and _alive(owner) else None,
+        running=running,
         owner=owner.describe() if owner is not None else None,
         source=source,
         head=head,
@@ -119,6 +126,8 @@ def read_status(
             replace(found, problem=_problem(ref, offset, generations) or found.problem)
             for ref, found in ((ref, tables_now.of(ref)) for ref in tables)
         ],
+        snapshots_wait=wait.reason if wait is not None else None,
+        limits_unseen=list(unseen),
     )
 
 

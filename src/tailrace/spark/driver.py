@@ -232,7 +232,7 @@ class StreamDriver:
             "position": self._newest.position.version,
             "lag": dataclasses.asdict(self._filler.lag()),
             "state": health.state,
-            "notices": [dataclasses.asdict(notice) for notice in health.notices],
+            "notices": [dataclasses.asdict(one) for one in (*health.notices, *self._throttle.notices())],
             "snapshot_waits": self._throttle.report(),
             "chunks_left": sum(c.of - c.next for c in self._newest.snapshots.values() if not c.over),
             "snapshots": [dataclasses.asdict(one) for one in self._snapshots.progress(self._newest)],

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tailrace.capture.contract import Lag, Load
+from tailrace.capture.contract import Finding, Lag, Load
 from tailrace.model.units import Limit, Share, show_size
 from tailrace.spark.waits import Wait
 
@@ -165,6 +165,13 @@ class Throttle:
     def unseen(self) -> tuple[str, ...]:
         """Limits that cannot be kept, because the source does not tell what they are about."""
         return tuple(self._unseen.values())
+
+    def notices(self) -> list[Finding]:
+        """What a person should know: a pause, and limits that cannot be kept. A ceiling is no news."""
+        found = [Finding("warning", "limit_unseen", text) for text in self.unseen]
+        if self.waiting is not None and self.waiting.kind != "rows":
+            found.append(Finding("warning", "snapshot_waits", f"the snapshot waits: {self.waiting.reason}"))
+        return found
 
     def report(self) -> dict[str, Any] | None:
         """The reason for waiting, for Spark's progress; None while nothing waits."""
