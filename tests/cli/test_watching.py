@@ -90,6 +90,34 @@ def test_the_view_shows_tables_and_the_snapshot_while_it_lasts() -> None:
     assert watch.look().lag_bytes == 4096
 
 
+def snapshot(table: str, **changes: object) -> dict[str, object]:
+    numbers = {"chunks_done": 3, "chunks": 12, "rows_done": 300, "rows": 1200, "where": None}
+    return {"table": table, "state": "running", "rate": 50.0, "seconds_left": 18.0, **numbers, **changes}
+
+
+def test_the_view_has_a_bar_for_every_running_snapshot_with_rate_and_time_left() -> None:
+    watch = Watch()
+    running, paused = (
+        snapshot("main.orders"),
+        snapshot("main.items", state="paused", rate=None, seconds_left=None),
+    )
+    stopped = snapshot("main.customers", state="stopped")
+    watch.event("pipeline.progress", source={"snapshots": [running, paused, stopped], "chunks_left": 18})
+    console = Console(file=io.StringIO(), width=120)
+    console.print(render(watch.look(), "shop", "*"))
+    orders, items = [
+        line
+        for line in console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        if "snapshot of" in line
+    ]
+    assert "snapshot of orders" in orders
+    assert "━" in orders
+    assert "3 of 12 chunks, 300 of about 1,200 rows, 50/s, 18.0 s left" in orders
+    assert "3 of 12 chunks, 300 of about 1,200 rows, paused" in items
+    watch.event("pipeline.progress", source={"snapshots": [], "chunks_left": 0})
+    assert watch.look().snapshots == ()
+
+
 def test_lines_are_json_that_reads_back() -> None:
     stream = io.StringIO()
     lines = LogLines(stream, form=LogFormat.json, now=lambda: datetime(2026, 1, 2, tzinfo=UTC))

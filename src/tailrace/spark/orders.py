@@ -8,7 +8,6 @@ table's requests first, so a request that is seen beside a stop was made after i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 
 import pyarrow.fs as pafs
 
@@ -44,23 +43,23 @@ class Orders:
 
     def paused(self) -> set[str]:
         """The tables that are paused."""
-        return set(self._tables("pause"))
+        return self.read()[1]
 
-    def stops(self) -> set[str]:
-        """The tables whose snapshot is to be stopped."""
-        return set(self._tables("stop"))
+    def read(self) -> tuple[set[str], set[str]]:
+        """The tables whose snapshot is to be stopped, and those that are paused."""
+        found: dict[str, set[str]] = {"stop": set(), "pause": set()}
+        for name in listing(self._fs, self._directory):
+            what = name.partition("-")[0]
+            if what not in found or not name.endswith(".json"):
+                continue
+            if (body := read_state(self._fs, f"{self._directory}/{name}", KIND)) is not None:
+                found[what].add(str(TableRef(body["schema"], body["name"])))
+        return found["stop"], found["pause"]
 
     def _write(self, what: str, ref: TableRef) -> None:
         make_directory(self._fs, self._directory)
         body = {"schema": ref.schema, "name": ref.name}
         write_state(self._fs, self._path(what, str(ref)), KIND, body)
-
-    def _tables(self, what: str) -> Iterator[str]:
-        for name in sorted(listing(self._fs, self._directory)):
-            if name.startswith(f"{what}-") and name.endswith(".json"):
-                body = read_state(self._fs, f"{self._directory}/{name}", KIND)
-                if body is not None:
-                    yield str(TableRef(body["schema"], body["name"]))
 
     def _path(self, what: str, table: str) -> str:
         # A table's name may hold what no file's name can.

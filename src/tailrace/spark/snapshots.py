@@ -34,13 +34,20 @@ class Snapshots:
     """The snapshots of one query's tables."""
 
     def __init__(
-        self, capture: Capture, plans: PlanStore, orders: Orders, refs: Sequence[TableRef], chunk_rows: int
+        self,
+        capture: Capture,
+        plans: PlanStore,
+        orders: Orders,
+        refs: Sequence[TableRef],
+        *,
+        chunk_rows: int,
+        chunk_bytes: int | None = None,
     ) -> None:
         self._capture = capture
         self._plans = plans
         self._orders = orders
         self._refs = {str(ref): ref for ref in refs}
-        self._chunk_rows = chunk_rows
+        self._chunk_rows, self._chunk_bytes = chunk_rows, chunk_bytes
         self._begun: dict[str, Plan] = {}
         self._known: dict[str, Plan] = {}
         self._waiting: dict[str, Request] = {}
@@ -57,7 +64,7 @@ class Snapshots:
     def look_for_requests(self) -> None:
         """Read the requests and orders that wait in the state directory."""
         # Orders first: whoever stops withdraws requests before, and none of those may be seen beside it.
-        self._stops, self._paused = self._orders.stops(), self._orders.paused()
+        self._stops, self._paused = self._orders.read()
         found = self._plans.requests()
         self._waiting = {key: one for key, one in found.items() if str(one.table) in self._refs}
         for table, plan in list(self._begun.items()):
@@ -207,7 +214,7 @@ class Snapshots:
 
     def _begin(self, ref: TableRef, plan_id: str, where: str | None) -> Plan:
         table = self._capture.describe(ref)
-        planned = self._capture.plan(ref, rows_per_chunk=self._chunk_rows)
+        planned = self._capture.plan(ref, rows_per_chunk=self._chunk_rows, bytes_per_chunk=self._chunk_bytes)
         chunks = tuple(dataclasses.replace(chunk, where=where) for chunk in planned)
         plan = Plan(plan_id, table, chunks, where)
         self._plans.save(plan)
