@@ -113,6 +113,7 @@ def test_a_table_truncated_since_is_an_error_not_empty(spark: SparkSession, data
     assert isinstance(tailrace.cause(caught.value), SchemaDrift)
 
 
+@pytest.mark.long
 def test_filters_of_every_type_give_the_rows_that_spark_gives(
     spark: SparkSession, database: Database
 ) -> None:
@@ -128,7 +129,9 @@ def test_filters_of_every_type_give_the_rows_that_spark_gives(
         " '2030-06-01 12:00', '\\x', '10000000-0000-0000-0000-000000000000', 'ä', 'abc')",
         "INSERT INTO t (id) VALUES (4)",
     )
-    truth = load(spark, database, "t").cache()
+    # Not cached: Spark's cache skips rows with NaN, which are above every number.
+    plain = load(spark, database, "t")
+    truth = spark.createDataFrame(plain.collect(), plain.schema)
     conditions = [
         *("b", "not b", "b <=> null", "s > 0", "l = 9223372036854775807", "f = cast(0.1 as float)"),
         *("f > 1", "f >= double('NaN')", "d = 0.1D", "d <= 0", "d <=> double('NaN')", "p = 0.1", "p < 7.5"),
@@ -146,7 +149,6 @@ def test_filters_of_every_type_give_the_rows_that_spark_gives(
             assert {row.id for row in pushed.collect()} == wanted, condition
     finally:
         spark.conf.unset(PUSH)
-        truth.unpersist()
 
 
 def test_columns_that_may_not_be_read_are_not_needed(spark: SparkSession, database: Database) -> None:
