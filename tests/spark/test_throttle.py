@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tailrace import app
 from tailrace.capture.contract import Lag, Load
 from tailrace.changelog.filesystem import open_filesystem
+from tailrace.config import load_config
 from tailrace.model.errors import Transient
 from tailrace.model.units import parse_limit, parse_share
 from tailrace.spark import waits
@@ -379,3 +381,39 @@ def _chunks(offset: Offset) -> int:
 
 def _over(offset: Offset) -> bool:
     return bool(offset.snapshots) and all(cursor.over for cursor in offset.snapshots.values())
+
+
+CONFIG = """\
+[source]
+url = "sqlite:shop.db"
+[snapshot]
+rows_per_second = 1
+pause_active = 5
+connections = 2
+[[feed]]
+"""
+
+
+def test_status_tells_why_the_snapshots_of_a_running_pipeline_wait(shop: Shop, tmp_path: Path) -> None:
+    shop.insert(0, 100)
+    (tmp_path / "tailrace.toml").write_text(CONFIG)
+    config = load_config(tmp_path / "tailrace.toml", environ={})
+    options = app.pipeline_spec(config).options
+    assert options["snapshotConnections"] == "2"
+    driver = StreamDriver(SourceOptions.parse(options), open_capture)
+    start = driver.initial()
+
+    def waiting() -> bool:
+        driver.latest(start, max_rows=None, max_bytes=None)
+        return app.status(config).snapshots_wait is not None and bool(app.status(config).limits_unseen)
+
+    wait_until(waiting)
+    found = app.status(config)
+    assert found.running is not None
+    assert found.snapshots_wait == "the ceiling is 1 rows a second"
+    # A file has no sessions that could be at work.
+    assert found.limits_unseen == ["snapshotPauseActive cannot be kept: the source does not tell"]
+    notices = (driver.report() or {})["notices"]
+    assert [notice["code"] for notice in notices] == ["limit_unseen"]
+    driver.close()
+    assert app.status(config).snapshots_wait is None
