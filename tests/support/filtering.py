@@ -28,7 +28,7 @@ def _truth(value: Any, one: Filter) -> bool | None:
     if one.test == "<=>":
         if value is None or one.value is None:
             return value is one.value
-        return _order(value) == _order(one.value)
+        return bool(_order(value) == _order(one.value))
     if value is None:
         return None
     if one.test == "in":
