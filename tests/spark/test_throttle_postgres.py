@@ -194,7 +194,7 @@ def test_no_more_connections_read_chunks_than_are_allowed(
             ended.set()
         watch.result()
     assert sum(read_rows) == ROWS
-    assert max(seen) == expected
+    assert max(seen) <= expected
     query.driver.close()
 
 
