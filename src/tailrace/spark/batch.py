@@ -15,6 +15,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from tailrace.model.table import TableSchema
 from tailrace.spark.crossing import crossing, crossing_items
 from tailrace.spark.opening import one_table, open_capture
 from tailrace.spark.options import SourceOptions
-from tailrace.spark.read import typed_rows
+from tailrace.spark.read import patient_rows, typed_rows
 
 _TESTS: dict[type, Test] = {
     spark_filters.EqualTo: "=",
@@ -64,6 +65,10 @@ class SnapshotReader(DataSourceReader):  # type: ignore[misc]
         """One task, or as many as asked for, by key ranges of about equal size."""
         with closing(open_capture(self._options)) as capture:
             table = self._table(capture)
+            if self._options.moment is not None and not capture.capabilities.moments:
+                raise ConfigError(
+                    f"a {capture.kind} source has no moments", remedy="leave out the option `moment`"
+                )
             if self._options.where is not None:
                 capture.check_condition(table.ref, self._options.where)
             parts = self._options.partitions or 1
@@ -82,15 +87,17 @@ class SnapshotReader(DataSourceReader):  # type: ignore[misc]
     def _read(self, part: TablePart) -> Iterator[pa.RecordBatch]:
         table = TableSchema.from_json(part.table)
         with closing(open_capture(self._options)) as capture:
+            begin = partial(capture.snapshot, table, position=0, seq=0, columns=self._options.columns)
             for chunk in part.chunks:
-                for batch in capture.snapshot(table, chunk, position=0, seq=0, columns=self._options.columns):
+                for batch in patient_rows(partial(begin, chunk)):
                     yield typed_rows(batch)
 
     def _table(self, capture: Capture) -> TableSchema:
         return capture.describe(one_table(capture, self._options, "table"))
 
     def _plan(self, capture: Capture, table: TableSchema, parts: int) -> list[Chunk]:
-        chunks = capture.plan(table.ref, rows_per_chunk=self._options.chunk_rows)
+        nbytes = self._options.chunk_bytes
+        chunks = capture.plan(table.ref, rows_per_chunk=self._options.chunk_rows, bytes_per_chunk=nbytes)
         rows = sum(chunk.rows for chunk in chunks)
         if len(chunks) < parts and rows > len(chunks):
             chunks = capture.plan(table.ref, rows_per_chunk=max(1, -(-rows // parts)))

@@ -86,7 +86,9 @@ class StreamDriver:
         plans, orders = PlanStore(self._fs, self._root), Orders(self._fs, self._root)
         limits = options.throttle
         chunk_rows = limits.chunk_rows(options.chunk_rows)
-        self._snapshots = Snapshots(self._capture, plans, orders, self._refs, chunk_rows)
+        self._snapshots = Snapshots(
+            self._capture, plans, orders, self._refs, chunk_rows=chunk_rows, chunk_bytes=options.chunk_bytes
+        )
         self._sampler = Sampler(lambda: self._capture.load(self._consumer))
         self._throttle = Throttle(
             limits,

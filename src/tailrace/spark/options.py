@@ -45,7 +45,8 @@ DESCRIPTIONS: dict[str, str] = {
     "types": 'JSON object of column types that override the derived ones: `{"orders.price": "string"}`.',
     "sourceOptions": "JSON object of settings of the kind of source, as its page lists them:"
     ' `{"publication": "shop"}`.',
-    "chunkRows": "Rows a snapshot chunk. Default 100000.",
+    "chunkRows": "Rows a snapshot chunk, at most about so many. Default 100000.",
+    "chunkBytes": "Bytes a snapshot chunk, at most about so many. Default 16 MB.",
     "ack": "`sink`: the source may release its log once Spark has committed the batch; `changelog`: once the"
     " changelog is durable. Default `sink`.",
     "retention": "Seconds that acknowledged changelog segments are kept. Default 0.",
@@ -90,6 +91,7 @@ class SourceOptions:
     types: dict[str, str] = field(default_factory=dict)
     source_options: dict[str, Any] = field(default_factory=dict)
     chunk_rows: int = 100_000
+    chunk_bytes: int = 16 * 1024 * 1024
     ack: Literal["sink", "changelog"] = "sink"
     retention: float = 0.0
     max_changelog_bytes: int = 4 * 1024**3
@@ -138,6 +140,7 @@ class SourceOptions:
             types=_types(given.get("types", "{}")),
             source_options=_settings(given.get("sourceOptions", "{}")),
             chunk_rows=_number(given, "chunkRows", cls.chunk_rows, 1),
+            chunk_bytes=_number(given, "chunkBytes", cls.chunk_bytes, 1),
             ack=_choice(given, "ack", ("sink", "changelog"), "sink"),  # type: ignore[arg-type]
             retention=float(_number(given, "retention", 0, 0)),
             max_changelog_bytes=_number(given, "maxChangelogBytes", cls.max_changelog_bytes, 1),
