@@ -117,6 +117,7 @@ def test_a_moment_of_sqlite_is_refused_with_what_to_do(spark: SparkSession, shop
     with pytest.raises(ConfigError, match="cannot share one point in time") as caught:
         tailrace.moment(spark, shop.url).__enter__()
     assert "one partition" in str(caught.value.remedy)
+    assert "no moments" in refused(lambda: load(spark, shop, moment="1-1-1/0123456789abcdef")).message
 
 
 @pytest.mark.spark

@@ -365,7 +365,7 @@ class ScriptedCapture(Capture):
         if self.describe(table.ref) != table:
             raise SchemaDrift(f"{table.ref} is no longer what the snapshot began with", remedy="start again")
         self.faults.reach("at_chunk")
-        low, high = chunk.bounds["from"], chunk.bounds["to"]
+        low, high = chunk.bounds.get("from"), chunk.bounds.get("to")
         with self.source.changed:
             rows = [
                 row if columns is None else {name: row[name] for name in columns}
