@@ -20,7 +20,6 @@ from typing import Any
 from tailrace.capture.contract import TABLE_STOPPED, Capture, Lag
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.changelog.log import Changelog
-from tailrace.changelog.statefile import read_state, write_state
 from tailrace.model.errors import (
     ConfigError,
     IdentityMismatch,
@@ -33,7 +32,7 @@ from tailrace.model.position import Position
 from tailrace.model.table import TableRef
 from tailrace.runtime import history
 from tailrace.runtime.filler import Filler
-from tailrace.spark import jumps, waits
+from tailrace.spark import initial, jumps, waits
 from tailrace.spark.filled import filled, refill
 from tailrace.spark.named import resolved
 from tailrace.spark.offsets import Cursor, Offset
@@ -185,7 +184,7 @@ class StreamDriver:
         filler = self._filler or self._open(start, cut=end.position.version)
         changelog = self._log()
         if end.position.source != changelog.source:
-            self._moved(end)
+            initial.moved(self._capture, end)
         if changelog.end < end.position.version:
             filler.catch_up(end.position)
         begins = jumps.crossed(self._fs, self._root, changelog, start.position.version)
@@ -252,38 +251,12 @@ class StreamDriver:
             self._changelog = None
 
     def _begin(self) -> Offset:
-        starting = self._options.starting
+        starting, capture, consumer = self._options.starting, self._capture, self._consumer
         if isinstance(starting, dict):
-            offset = self._moved(Offset.from_json(starting))
-            if offset.position > (head := self._capture.head()):
-                raise ConfigError(
-                    f"startingOffsets is at {offset.position.version}, the source at {head.version} only",
-                    remedy="start from an offset that the source has reached, or from `earliest` or `latest`",
-                )
-            self._capture.register(self._consumer, offset.position)
-            return offset
+            return initial.given(capture, consumer, starting)
         self._prepare(self._refs)
-        # First own the state: the cursor may be that of a query that runs, and is not ours to move then.
-        changelog = self._open_changelog(self._capture.identity())
-        position = self._capture.register(self._consumer)
-        path = f"{self._root}/initial.json"
-        if (saved := read_state(self._fs, path, "initial-offset")) is not None:
-            offset = Offset.from_json(saved["offset"])
-            # Nothing was acknowledged since, so this is the first start again: the same answer.
-            if offset.position == position and saved["starting"] == starting:
-                return offset
-            # A former query went further. This one begins anew, and the log is kept for it from now on.
-            self._capture.forget(self._consumer)
-            position = self._capture.register(self._consumer)
-        changelog.reset(position)
-        cursors = {}
-        if starting == "latest":
-            generations = self._capture.generations()
-            cursors = {str(ref): Cursor("-", 0, 0, generations[ref][0]) for ref in self._refs}
-        offset = Offset(position, cursors)
-        body = {"starting": starting, "offset": offset.to_json()}
-        write_state(self._fs, path, "initial-offset", body)
-        return offset
+        state = self._fs, self._root
+        return initial.begun(capture, consumer, self._refs, starting, state=state, own=self._open_changelog)
 
     def _prepare(self, refs: list[TableRef]) -> None:
         """Install capture for tables that this query has never read; those it has read must still have it."""
@@ -298,7 +271,7 @@ class StreamDriver:
         gone = self._gone()
         fresh = [ref for ref in self._refs if str(ref) not in start.snapshots and ref not in gone]
         self._prepare(fresh)
-        former, start = start.position.source, self._moved(start)
+        former, start = start.position.source, initial.moved(self._capture, start)
         # A cursor that is gone is not made anew, to keep log for nobody. That it is gone the filler says,
         # and what was captured is delivered first.
         with contextlib.suppress(LogLost):
@@ -329,21 +302,6 @@ class StreamDriver:
         self._filler.start()
         self._filler.hurry(self._renewed.until)
         return self._filler
-
-    def _moved(self, offset: Offset) -> Offset:
-        """The offset under the name that the source has now: after a fail-over it is another one."""
-        was = offset.position.source
-        try:
-            position = self._capture.moved(offset.position)
-        except IdentityMismatch as error:
-            raise IdentityMismatch(
-                f"the query's offsets belong to source {was}: {error.message}",
-                remedy="point `url` at the source the query was started on, or start a new query with a new"
-                " checkpoint and stateDir",
-            ) from None
-        if position.source != was:
-            logger.warning("the source %s has become %s, and its log goes on", was, position.source)
-        return Offset(position, offset.snapshots)
 
     def _here(self, offset: Offset) -> Offset:
         """The offset under the changelog's name: it was proved when that was opened."""
