@@ -35,7 +35,7 @@ class World:
     """A source, a query and a clock, as a test wants them."""
 
     now: float = 100.0
-    lag: Lag = field(default_factory=Lag)
+    lag: Lag | None = field(default_factory=Lag)
     load: Load | None = field(default_factory=Load)
     told: list[tuple[Wait | None, tuple[str, ...]]] = field(default_factory=list)
 
@@ -216,6 +216,16 @@ def test_what_is_not_known_neither_begins_nor_ends_a_pause(world: World) -> None
     assert taken(throttle, 1) == 0
 
 
+def test_a_bounded_query_that_has_its_log_waits_for_no_lag_of_its_own(world: World) -> None:
+    throttle = world.throttle(Limits(lag=parse_limit("100B"), retained=100, active=5))
+    world.lag, world.load = Lag(bytes=200), Load(active=9, retained=200)
+    assert (taken(throttle, 1), waits_for(throttle)) == (0, "lag.bytes")
+    world.lag = None
+    assert (taken(throttle, 1), waits_for(throttle)) == (0, "active")
+    world.load = Load(active=0, retained=300)
+    assert taken(throttle, 1) == 1
+
+
 def test_a_load_that_is_not_known_yet_is_waited_for_but_not_for_ever(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -373,6 +383,35 @@ def test_a_ceiling_of_rows_a_second_is_kept_on_sqlite_while_changes_flow(
     assert 1.05 * RATE * (times[-1] - began) >= 5 * RATE
     assert kept(times, RATE, 200) >= 0.5 * RATE
     assert "rows" in reasons
+
+
+def test_a_bounded_run_ends_however_far_the_source_goes_on_meanwhile(shop: Shop, tmp_path: Path) -> None:
+    shop.insert(0, 500)
+    given = {
+        "url": shop.url,
+        "tables": "orders",
+        "stateDir": str(tmp_path / "state"),
+        "chunkRows": "100",
+        "numPartitions": "1",
+        "snapshotPauseLag": "10 changes",
+    }
+    driver = StreamDriver(SourceOptions.parse(given), open_capture)
+    driver.prepare_available_now()
+    ends = [driver.initial()]
+
+    def run() -> None:
+        while not _over(ends[-1]):
+            ends.append(driver.latest(ends[-1], max_rows=1, max_bytes=None))
+            # Changes after its target, which this run does not take.
+            shop.insert(1_000 * len(ends), 1_000 * len(ends) + 100)
+            wait_until(lambda: (driver.report() or {})["lag"]["changes"] > 10)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert _chunks(ends[-1]) == 5
+    driver.close()
 
 
 def _chunks(offset: Offset) -> int:

@@ -91,7 +91,7 @@ class StreamDriver:
         self._sampler = Sampler(lambda: self._capture.load(self._consumer))
         self._throttle = Throttle(
             limits,
-            lag=lambda: self._filler.lag() if self._filler is not None else Lag(),
+            lag=self._behind,
             load=self._sampler.newest,
             tell=lambda wait, unseen: waits.remember(self._fs, self._root, wait, unseen),
         )
@@ -105,6 +105,7 @@ class StreamDriver:
         self._bounded = False
         self._target: int | None = None
         self._looked = 0.0
+        self._at = 0
 
     def initial(self) -> Offset:
         """Where a new query begins. The same answer again until Spark has logged the first offset."""
@@ -400,11 +401,20 @@ class StreamDriver:
             raise ConfigError("the changelog is not open")
         return self._changelog
 
+    def _behind(self) -> Lag | None:
+        """How far the query is behind; None where it has delivered all the log that it is to deliver."""
+        if self._filler is None:
+            return Lag()
+        if self._target is not None and self._at >= self._target:
+            return None
+        return self._filler.lag()
+
     def _advance(self, start: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
         changelog, at = self._log(), start.position.version
         version = changelog.bound(at, max_rows=max_rows, max_bytes=max_bytes, up_to=self._target)
         room = None if max_rows is None else max_rows - changelog.rows(at, version)
         parts = self._options.partitions or DEFAULT_PARTITIONS
+        self._at = at
         with self._throttle.round() as throttle:
             cursors = self._snapshots.advance(
                 start,

@@ -125,7 +125,7 @@ class Throttle:
         self,
         limits: Limits,
         *,
-        lag: Callable[[], Lag],
+        lag: Callable[[], Lag | None],
         load: Callable[[], Load | None],
         tell: Callable[[Wait | None, tuple[str, ...]], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -191,31 +191,35 @@ class Throttle:
     def _look(self) -> None:
         """Find out what is above its limit, and what no longer is."""
         limits = self.limits
-        if limits.lag is not None:
-            self._compare("lag", "the query is", limits.lag, self._lag())
-        if not limits.of_source:
-            return
-        load = self._known_load()
-        if load is None:
-            return
+        lag = self._lag() if limits.lag is not None or limits.retained is not None else Lag()
+        if lag is None:
+            # A bounded run takes no more of the log before it ends, so waiting would never end either.
+            for kind in [kind for kind in self._above if kind == "retained" or kind.startswith("lag.")]:
+                del self._above[kind]
+        elif limits.lag is not None:
+            self._compare("lag", "the query is", limits.lag, lag)
+        if limits.of_source and (load := self._known_load()) is not None:
+            self._look_at(load, bounded=lag is None)
+
+    def _look_at(self, load: Load, *, bounded: bool) -> None:
+        limits = self.limits
         standby = Lag(bytes=load.standby_bytes, seconds=load.standby_seconds)
         if limits.standby_lag is not None:
             self._compare("standby", "a standby is", limits.standby_lag, standby)
-            if standby == Lag():
-                self._blind("snapshotPauseStandbyLag", load)
+            self._blind("snapshotPauseStandbyLag", standby == Lag(), load)
         if limits.others is not None:
             most = limits.others.of(load.max_connections)
-            self._judge(
-                "connections", f"others have more than {limits.others} connections", load.connections, most
-            )
+            text = f"others have more than {limits.others} connections"
+            self._judge("connections", text, load.connections, most)
+            self._blind("snapshotPauseConnections", load.connections is None or most is None, load)
         if limits.active is not None:
             text = f"more than {limits.active} sessions of others are at work"
             self._judge("active", text, load.active, limits.active)
-            if load.active is None:
-                self._blind("snapshotPauseActive", load)
-        if limits.retained is not None:
+            self._blind("snapshotPauseActive", load.active is None, load)
+        if limits.retained is not None and not bounded:
             text = f"the source keeps more than {show_size(limits.retained)} of log"
             self._judge("retained", text, load.retained, limits.retained)
+            self._blind("snapshotPauseRetained", load.retained is None, load)
 
     def _known_load(self) -> Load | None:
         load = self._load()
@@ -246,8 +250,8 @@ class Throttle:
         elif value <= most * RESUME:
             self._above.pop(kind, None)
 
-    def _blind(self, option: str, load: Load) -> None:
-        if option not in self._unseen:
+    def _blind(self, option: str, unseen: bool, load: Load) -> None:
+        if unseen and option not in self._unseen:
             remedy = f" ({load.remedy})" if load.remedy else ""
             self._unseen[option] = f"{option} cannot be kept: the source does not tell{remedy}"
             logger.warning("%s", self._unseen[option])

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
-from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag, Load
+from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag
 from tailrace.capture.sqlite import catalog, conditions, drift, meta, provision, snapshot
 from tailrace.capture.sqlite import filters as sql_filters
 from tailrace.capture.sqlite.acknowledge import Acknowledger
@@ -201,13 +200,6 @@ class SqliteCapture(Capture):
             oldest = meta.oldest(connection, position.version)
         seconds = 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)
         return Lag(changes=behind, seconds=seconds)
-
-    def load(self, consumer: str) -> Load:  # noqa: ARG002 - a file has no sessions
-        """The size of the file's WAL, which long reads keep from being emptied."""
-        try:
-            return Load(retained=Path(f"{self._config.path}-wal").stat().st_size)
-        except OSError:
-            return Load(retained=0)
 
     def close(self) -> None:
         with self._guard:
