@@ -3,7 +3,7 @@
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
-# How many processes `make test` spreads the tests over; 0 is the one that make starts.
+# How many processes the tests are spread over; 0 is the one that make starts.
 PROCESSES ?= 2
 # The newer server that the long tests take PostgreSQL capture through once more: 17 or 18.
 POSTGRES := 18
@@ -29,9 +29,10 @@ test: $(STAMP) ## Run the tests, in random order, two at a time (PROCESSES=0 for
 
 test-long: $(STAMP) ## Run the long tests: faults at random, soak, fuzz, a newer PostgreSQL
 	@scripts/test-servers
-	@$(BIN)/pytest -m long $(TESTS)
+	@scripts/test $(PROCESSES) -m long $(TESTS)
 	@test -n "$(TESTS)" || ! scripts/test-servers $(POSTGRES) || \
-		TAILRACE_POSTGRES=$(POSTGRES) $(BIN)/pytest -m "not spark" --ignore tests/capture/postgres/test_fuzz.py tests/capture/postgres
+		TAILRACE_POSTGRES=$(POSTGRES) scripts/test $(PROCESSES) -m "not spark" \
+		--ignore tests/capture/postgres/test_fuzz.py tests/capture/postgres
 
 bench: $(STAMP) ## Run the benchmarks (BENCH="name --option" chooses)
 	@case "$(BENCH)" in sqlite*) ;; *) scripts/test-servers ;; esac
