@@ -65,6 +65,11 @@ class Renewal:
         self._observer.event("pipeline.renewed", tables=_tables(self.spec))
         return True
 
+    def settle(self) -> None:
+        """Between the former query and the next: what the former must not take up, with types it has not."""
+        with opened(self.config) as capture:
+            claim(self.config, captured_tables(self.config, capture))
+
     def _strangers(self) -> set[str]:
         """Requests, by id, of tables that the query does not know; the ones refused before are left out."""
         from tailrace.spark.plans import PlanStore
@@ -89,10 +94,8 @@ class Renewal:
                     f"{what} was changed, which a running pipeline cannot take up",
                     remedy="stop the pipeline and run it again",
                 )
-        spec = pipeline_spec(config, on_data_loss=self._on_data_loss)
-        with opened(config) as capture:
-            claim(config, captured_tables(config, capture))
-        self.config, self.spec = config, spec
+        self.spec = pipeline_spec(config, on_data_loss=self._on_data_loss)
+        self.config = config
 
 
 def _tables(spec: PipelineSpec) -> list[str]:

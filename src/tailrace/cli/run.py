@@ -134,6 +134,7 @@ def _run(renewal: Renewal, once: bool, observer: Observer, stopper: Stopper) -> 
                 return dataclasses.replace(result, batches=batches, rows=rows)
             # The former query's reader lets go of the state a moment after its end.
             app.refuse_while_running(renewal.config, patience=RENEWAL_PATIENCE)
+            renewal.settle()
             stopper.attach(pipeline := made(), renewal)
 
 
