@@ -71,6 +71,7 @@ def test_a_chunk_waits_for_a_commit_that_the_log_has_and_no_reader_sees_also_aft
     assert {row[1] for key, row in mirror_rows(r.lake).items() if key > 0} == {2}
 
 
+@pytest.mark.long
 @databases("postgres")
 def test_a_chunk_that_does_not_wait_brings_the_old_value_back_and_the_oracle_says_so(
     rig: Make, own_server: Server
@@ -158,11 +159,6 @@ def one_round(r: Rig, pen: Pen, touched: Iterator[int], writer: Any, hidden: Hid
     r.points.arm("latest", "block")
     r.points.go("apply.before")
     return forced
-
-
-@databases("sqlite")
-def test_in_thirty_rounds_the_newer_value_wins(rig: Make) -> None:
-    rounds(rig, 30, None)
 
 
 @databases("postgres")
