@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
@@ -22,6 +23,7 @@ from tests.faults.oracles import changes_of
 from tests.faults.rig import Rig
 from tests.snapshots.reads import every_chunk, noted, read_again
 from tests.support.proxy import Proxy
+from tests.support.waiting import wait_until
 
 Make = Callable[..., Rig]
 CHUNKS: dict[str, Any] = {"rows": 1000, "chunkRows": 100, "maxRowsPerTrigger": 200}
@@ -49,13 +51,28 @@ def test_kills_inside_a_chunk_and_at_the_hand_over_repeat_no_finished_chunk_and_
     assert not read_again(r, noted(r))
 
 
+def unread(port: int) -> int:
+    """How many bytes wait for whoever has this local port."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(int(line[4].split(":")[1], 16) for line in lines if int(line[1].split(":")[1], 16) == port)
+
+
 class Resetting(Proxy):
-    """A proxy whose cuts are resets, as of a host that has lost its connections: no end, an error."""
+    """A proxy whose cuts are resets, as of a host that has lost its connections: no end, an error.
+
+    A reset takes away what the client has not read yet, so it waits for the client to have read what was
+    passed on: only then is the cut where the test wants it.
+    """
 
     def cut(self) -> None:
         with self._lock:
-            pairs = [end for pair in self._pairs for end in pair]
-        for end in pairs:
+            pairs = list(self._pairs)
+        ports = []
+        for client, _ in pairs:
+            with contextlib.suppress(OSError):
+                ports.append(client.getpeername()[1])
+        wait_until(lambda: not any(map(unread, ports)), interval=0.002, what="the client's reading")
+        for end in (end for pair in pairs for end in pair):
             with contextlib.suppress(OSError):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         super().cut()
