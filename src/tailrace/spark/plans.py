@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -95,9 +95,13 @@ class PlanStore:
                 remove(self._fs, f"{self._plans}/{name}")
 
     def request(self, ref: TableRef, where: str | None = None) -> str:
-        """Ask for a snapshot of a table; a waiting request for the same is not doubled."""
+        """Ask for a snapshot of a table; a waiting request for the same is not doubled.
+
+        One that has begun counts for nothing: what is missing since would be missing in it too.
+        """
+        begun = {name.removesuffix(".json") for name in self._names(self._plans)}
         for waiting in self.requests().values():
-            if (waiting.table, waiting.where) == (ref, where):
+            if (waiting.table, waiting.where) == (ref, where) and waiting.id not in begun:
                 return waiting.id
         request_id = f"r{uuid.uuid4().hex[:12]}"
         make_directory(self._fs, self._requests)
@@ -116,9 +120,13 @@ class PlanStore:
                 found.append(Request(request_id, ref, body.get("where"), asked))
         return {request.id: request for request in sorted(found, key=lambda one: one.asked)}
 
-    def fresh(self) -> set[TableRef]:
-        """The tables for which a whole snapshot waits: it will replace everything known of them."""
-        return {request.table for request in self.requests().values() if request.where is None}
+    def fresh(self, begun: Collection[str] = ()) -> set[TableRef]:
+        """The tables for which a whole snapshot waits: it will replace everything known of them.
+
+        Not the ones that have `begun`, by the ids of their plans, and are not committed yet.
+        """
+        waiting = self.requests().values()
+        return {request.table for request in waiting if request.where is None and request.id not in begun}
 
     def served(self, request_id: str) -> None:
         """Forget a request: a committed offset carries its plan, or it was withdrawn."""
