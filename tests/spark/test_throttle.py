@@ -21,7 +21,7 @@ from tailrace.spark import waits
 from tailrace.spark.driver import StreamDriver
 from tailrace.spark.offsets import Offset
 from tailrace.spark.options import SourceOptions
-from tailrace.spark.sampling import Sampler
+from tailrace.spark.sampling import STALE_SECONDS, Sampler
 from tailrace.spark.source import open_capture
 from tailrace.spark.throttle import BURST_SECONDS, UNKNOWN_SECONDS, Limits, Throttle, dealt
 from tailrace.spark.waits import Wait
@@ -239,6 +239,23 @@ def test_a_load_that_is_not_known_yet_is_waited_for_but_not_for_ever(
     assert (taken(throttle, 1), waits_for(throttle)) == (0, "active")
 
 
+def test_a_source_that_falls_silent_during_a_pause_does_not_hold_it_for_ever(world: World) -> None:
+    throttle = world.throttle(Limits(active=5))
+    world.load = Load(active=9)
+    assert (taken(throttle, 1), waits_for(throttle)) == (0, "active")
+    world.load = None
+    assert taken(throttle, 1) == 0
+    world.now += UNKNOWN_SECONDS + 1
+    assert taken(throttle, 1) == 1
+
+
+def test_a_lag_in_a_unit_that_the_source_does_not_count_is_told(world: World) -> None:
+    throttle = world.throttle(Limits(lag=parse_limit("10 changes")))
+    world.lag = Lag(bytes=5)
+    assert taken(throttle, 1) == 1
+    assert any("snapshotPauseLag cannot be kept" in text for text in throttle.unseen)
+
+
 def test_a_limit_that_the_source_says_nothing_about_is_told_once_with_the_remedy(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -327,6 +344,27 @@ def test_a_sampler_answers_at_once_and_asks_at_most_once_an_interval() -> None:
     assert all(later - earlier >= 0.05 for earlier, later in itertools.pairwise(asked))
 
 
+def test_a_sampler_outlives_any_fault_and_forgets_what_is_old() -> None:
+    asked: list[int] = []
+
+    def load() -> Load:
+        asked.append(1)
+        if len(asked) == 1:
+            raise ValueError("anything")
+        return Load(active=len(asked))
+
+    sampler = Sampler(load, interval=0.01)
+    try:
+        wait_until(lambda: sampler.newest() is not None, what="a sample after a fault")
+        sampler._taken -= STALE_SECONDS + 1
+        sampler.close()
+        wait_until(lambda: sampler._thread is None or not sampler._thread.is_alive(), what="the thread's end")
+        sampler._taken -= STALE_SECONDS + 1
+        assert sampler.newest() is None
+    finally:
+        sampler.close()
+
+
 def test_what_waits_can_be_read_by_another_process(tmp_path: Path) -> None:
     fs, root = open_filesystem(str(tmp_path))
     assert waits.remembered(fs, root) == (None, ())
@@ -385,7 +423,10 @@ def test_a_ceiling_of_rows_a_second_is_kept_on_sqlite_while_changes_flow(
     assert "rows" in reasons
 
 
-def test_a_bounded_run_ends_however_far_the_source_goes_on_meanwhile(shop: Shop, tmp_path: Path) -> None:
+@pytest.mark.parametrize("between", [False, True], ids=["at-a-transaction", "between-two"])
+def test_a_bounded_run_ends_however_far_the_source_goes_on_meanwhile(
+    shop: Shop, tmp_path: Path, between: bool
+) -> None:
     shop.insert(0, 500)
     given = {
         "url": shop.url,
@@ -398,6 +439,10 @@ def test_a_bounded_run_ends_however_far_the_source_goes_on_meanwhile(shop: Shop,
     driver = StreamDriver(SourceOptions.parse(given), open_capture)
     driver.prepare_available_now()
     ends = [driver.initial()]
+    if between:
+        # A log's end need not be the end of a transaction.
+        driver._target = driver._capture.head().version + 50
+        shop.insert(500, 600)
 
     def run() -> None:
         while not _over(ends[-1]):
@@ -410,7 +455,7 @@ def test_a_bounded_run_ends_however_far_the_source_goes_on_meanwhile(shop: Shop,
     thread.start()
     thread.join(60)
     assert not thread.is_alive()
-    assert _chunks(ends[-1]) == 5
+    assert _chunks(ends[-1]) == (6 if between else 5)
     driver.close()
 
 

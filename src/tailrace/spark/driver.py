@@ -405,8 +405,11 @@ class StreamDriver:
         """How far the query is behind; None where it has delivered all the log that it is to deliver."""
         if self._filler is None:
             return Lag()
-        if self._target is not None and self._at >= self._target:
-            return None
+        if (target := self._target) is not None:
+            changelog = self._log()
+            # The target may lie between two transactions, where no batch ends.
+            if changelog.end >= target and changelog.bound(self._at, up_to=target) == self._at:
+                return None
         return self._filler.lag()
 
     def _advance(self, start: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:

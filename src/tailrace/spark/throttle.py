@@ -233,6 +233,8 @@ class Throttle:
             self._above["unknown"] = "the source's load is not known yet"
         elif self._above.pop("unknown", None) is not None:
             logger.warning("the source's load cannot be learnt: the snapshot goes on without")
+            # Nor does what it was when it was last known hold anything up.
+            self._above = {kind: text for kind, text in self._above.items() if kind.startswith("lag.")}
         return None
 
     def _compare(self, kind: str, who: str, limit: Limit, lag: Lag) -> None:
@@ -240,6 +242,14 @@ class Throttle:
             if (most := getattr(limit, unit)) is not None:
                 text = f"{who} more than {Limit(**{unit: most})} behind"
                 self._judge(f"{kind}.{unit}", text, getattr(lag, unit), most)
+        if kind == "lag" and any(
+            getattr(limit, unit) is not None
+            and getattr(lag, unit) is None
+            and getattr(lag, other) is not None
+            for unit, other in (("changes", "bytes"), ("bytes", "changes"))
+        ):
+            # A source counts either bytes or changes.
+            self._blind("snapshotPauseLag", True, Load())
 
     def _judge(self, kind: str, text: str, value: float | None, most: float | None) -> None:
         """Begin a pause above the limit, end it well below; what is not known changes nothing."""

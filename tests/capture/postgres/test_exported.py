@@ -126,6 +126,8 @@ def test_the_id_of_another_snapshot_is_never_taken_for_ours(database: Database, 
         "VACUUM FULL t",
         "DROP TABLE t",
         "DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, n int)",
+        "ALTER TABLE t RENAME TO former; CREATE TABLE t (id int PRIMARY KEY, n int)",
+        "ALTER TABLE t RENAME id TO m; ALTER TABLE t RENAME n TO id; ALTER TABLE t RENAME m TO n",
     ],
 )
 def test_a_table_that_was_rewritten_since_is_refused_not_empty(

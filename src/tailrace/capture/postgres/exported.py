@@ -46,6 +46,10 @@ def moment(config: PostgresConfig) -> Iterator[str]:
     connection = connect(config, patient=True)
     try:
         with translated(config):
+            # Of a host that is gone the server learns soon: what a moment holds, VACUUM must keep.
+            connection.execute(
+                "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3"
+            )
             # Nobody else's patience ends it.
             connection.execute(
                 "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0;"

@@ -124,10 +124,16 @@ def _locked(
     found = catalog.existing(connection, table.ref)
     names = ", ".join(quote(column.name) for column in wanted.columns)
     try:
-        connection.execute(f"SELECT {names} FROM {found.sql} WHERE false")
+        described = connection.execute(f"SELECT {names} FROM {found.sql} WHERE false").pgresult
     except (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedTable):
         raise _drift(table.ref) from None
     found = catalog.existing(connection, table.ref)
+    numbers = {attribute.name: attribute.number for attribute in found.attributes}
+    for place, column in enumerate(wanted.columns):
+        # Names mean what they mean now, also to a moment that knows an earlier catalog.
+        known = found.oid, numbers.get(column.name)
+        if described is None or (described.ftable(place), described.ftablecol(place)) != known:
+            raise _drift(table.ref)
     now = catalog.schema_of(found, config.types)
     kinds = {column.name: column.type for column in now.columns}
     if now.key != table.key or any(kinds.get(column.name) != column.type for column in table.columns):
