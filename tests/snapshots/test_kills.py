@@ -54,6 +54,7 @@ def killed_and_restarted(rig: Make, kills: int, *how: Any, chunks: int = 15) -> 
     r.settle(timeout=START)
     for reads in [noted(r)] + ([server.reads()] if server is not None else []):
         assert every_chunk(r, reads)
+        assert abs(reads[0][0] - noted(r)[0][0]) < 10, "the witnesses' clocks differ"
         assert not read_again(r, reads), "a finished chunk was read twice"
     return r
 
