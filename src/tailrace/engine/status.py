@@ -5,7 +5,6 @@ Everything here only looks. It works while the pipeline runs and while it does n
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from tailrace.changelog.filesystem import listing, open_filesystem
 from tailrace.changelog.owner import Owner, read_owner
 from tailrace.engine.progress import committed, lately
 from tailrace.model.errors import NeedsOperator
-from tailrace.model.table import TableRef
+from tailrace.model.table import TableRef, shell_name
 from tailrace.runtime.filler import KIND as FILLER
 from tailrace.runtime.reached import behind
 from tailrace.spark import waits
@@ -211,9 +210,8 @@ class Tables:
 
 
 def _missing(ref: TableRef, cursor: Cursor) -> str:
-    name = ref.name if ref.schema in ("main", "public") else str(ref)
     at = f" at {cursor.next} of {cursor.of} chunks" if cursor.stopped else ""
     return (
         f"incomplete: its snapshot was stopped{at}, and the rows after that are missing;"
-        f" `tailrace snapshot --table {shlex.quote(name)}` reads it anew"
+        f" `tailrace snapshot --table {shell_name(ref)}` reads it anew"
     )

@@ -7,9 +7,8 @@ passing fault of a sink is retried here, inside the batch, so that nothing is ac
 from __future__ import annotations
 
 import json
-import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -28,11 +27,11 @@ from tailrace.model.errors import DataError, NeedsOperator, SchemaDrift, Transie
 from tailrace.model.evolve import drift
 from tailrace.model.net import net
 from tailrace.model.pack import unpack
-from tailrace.model.table import SchemaChange
+from tailrace.model.table import SchemaChange, shell_name
 from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.observer import Observer
 from tailrace.sinks.contract import Progress, Report
-from tailrace.spark.offsets import Offset
+from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.plans import PlanStore
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class BatchWriter:
 
     def _write(self, frame: DataFrame, number: int) -> None:
         begun = time.monotonic()
-        progress, begun_tables, seen, batches = received(frame.toArrow(), self._spec.name)
+        progress, begun_plans, seen, batches = received(frame.toArrow(), self._spec.name)
         if progress is None:
             return
         progress = self._seen.settle(progress, seen)
@@ -97,13 +96,14 @@ class BatchWriter:
         for feed in self._spec.feeds:
             self._feed(feed, [batch for batch in batches if feed.wants(batch)], progress)
         # Until a table's snapshot has begun there is nothing to mirror: it will hold these changes.
-        mirrors = [m for m in self._spec.mirrors if str(m.table) in begun_tables]
-        work = [(m, [b for b in batches if b.table.ref == m.table]) for m in mirrors]
-        reports = list(
-            self._pool.map(
-                lambda item: self._mirror(item[0], item[1], progress, steps.get(item[0].table, [])), work
-            )
-        )
+        mirrors = [m for m in self._spec.mirrors if str(m.table) in begun_plans]
+
+        def mirrored(mirror: Mirror) -> Report:
+            ref = mirror.table
+            own = [batch for batch in batches if batch.table.ref == ref]
+            return self._mirror(mirror, own, progress, steps.get(ref, []), begun_plans[str(ref)])
+
+        reports = list(self._pool.map(mirrored, mirrors))
         self.batches += 1
         self.rows += rows
         self._observer.event(
@@ -137,14 +137,15 @@ class BatchWriter:
         batches: Sequence[ChangeBatch],
         progress: Progress,
         steps: Sequence[SchemaChange],
+        begun: Collection[str],
     ) -> Report:
         if not batches:
             return Report()
         try:
-            return self._apply(mirror, batches, progress, steps)
+            return self._apply(mirror, batches, progress, steps, begun)
         except (DataError, SchemaDrift) as error:
             # The batch comes again as it was, whatever was mended since; a fresh snapshot will replace it.
-            if self._requested(mirror):
+            if self._requested(mirror, begun):
                 return Report(skipped=True)
             if not isinstance(error, SchemaDrift):
                 raise
@@ -160,6 +161,7 @@ class BatchWriter:
         batches: Sequence[ChangeBatch],
         progress: Progress,
         steps: Sequence[SchemaChange],
+        begun: Collection[str],
     ) -> Report:
         if self._quarantine is not None:
             batches = [self._quarantine.sift(batch) for batch in batches]
@@ -172,7 +174,7 @@ class BatchWriter:
                 raise SchemaDrift(f"table {mirror.table} changed: {whole(steps)}", place=str(mirror.table))
             changes = replace(changes, dropped=changes.dropped.union(first.dropped))
         if not changes.reset and not self._patiently(lambda: mirror.sink.exists(mirror.target)):
-            if self._requested(mirror):
+            if self._requested(mirror, begun):
                 return Report(skipped=True)
             raise NeedsOperator(
                 f"the mirror {mirror.target} of {mirror.table} is gone; changes alone cannot bring it back",
@@ -191,9 +193,12 @@ class BatchWriter:
             self._observer.event("sink.note", message=note)
         return report
 
-    def _requested(self, mirror: Mirror) -> bool:
-        """Whether a fresh snapshot of the table was asked for: it will hold what this batch has."""
-        return mirror.table in self._plans().fresh()
+    def _requested(self, mirror: Mirror, begun: Collection[str]) -> bool:
+        """Whether a fresh snapshot of the table was asked for: it will hold what this batch has.
+
+        One that has begun with this batch, or before, will not: this batch is a part of it.
+        """
+        return mirror.table in self._plans().fresh(begun)
 
     def _plans(self) -> PlanStore:
         return PlanStore(*open_filesystem(self._spec.options["stateDir"]))
@@ -218,43 +223,52 @@ class BatchWriter:
 
 
 def _snapshot(mirror: Mirror) -> str:
-    ref = mirror.table
-    name = ref.name if ref.schema in ("main", "public") else str(ref)
-    return f"tailrace snapshot --table {shlex.quote(name)}, then run again"
+    return f"tailrace snapshot --table {shell_name(mirror.table)}, then run again"
 
 
 def received(
     table: pa.Table, pipeline: str
-) -> tuple[Progress | None, set[str], dict[str, int], list[ChangeBatch]]:
-    """A packed micro-batch: which one it is, the tables whose snapshot has begun by its end, up to where its
-    chunks of tables may have seen the log, its changes.
+) -> tuple[Progress | None, dict[str, set[str]], dict[str, int], list[ChangeBatch]]:
+    """A packed micro-batch: which one it is, the plans that have begun by its end of each
+    table that has any, up to where its chunks of tables may have seen the log, its changes.
     """
-    progress: Progress | None = None
-    begun: set[str] = set()
+    ends: tuple[Offset, Offset] | None = None
     seen: dict[str, int] = {}
     batches: list[ChangeBatch] = []
     for kind, payload in zip(table["kind"].to_pylist(), table["payload"], strict=True):
         if kind == "progress":
-            if progress is None:
+            if ends is None:
                 body = json.loads(payload.as_buffer().to_pybytes())
-                start, end = Offset.from_json(body["start"]), Offset.from_json(body["end"])
-                progress, begun = _progress(start, end, pipeline), set(end.snapshots)
+                ends = Offset.from_json(body["start"]), Offset.from_json(body["end"])
         elif kind == "seen":
             for name, position in json.loads(payload.as_buffer().to_pybytes()).items():
                 seen[name] = max(position, seen.get(name, 0))
         else:
             batches.append(unpack(payload.as_buffer()))
-    return progress, begun, seen, batches
+    if ends is None:
+        return None, {}, seen, batches
+    start, end = ends
+    begun = {name: {cursor.plan} for name, cursor in end.snapshots.items()}
+    for name in begun.keys() & start.snapshots.keys():
+        begun[name].add(start.snapshots[name].plan)
+    generations: dict[str, set[str]] = {}
+    for batch in batches:
+        generations.setdefault(str(batch.table.ref), set()).add(batch.table.generation)
+    return _progress(start, end, pipeline, generations), begun, seen, batches
 
 
-def _progress(start: Offset, end: Offset, pipeline: str) -> Progress:
+def _progress(start: Offset, end: Offset, pipeline: str, generations: Mapping[str, set[str]]) -> Progress:
     moved = {
         table: (cursor.plan, cursor.next)
         for table, cursor in end.snapshots.items()
         if start.snapshots.get(table) != cursor and cursor.of
     }
     position = end.position
-    unfinished = {table for table, cursor in end.snapshots.items() if not cursor.complete}
+    unfinished = {
+        table
+        for table, cursor in end.snapshots.items()
+        if not cursor.complete or _stale(cursor, generations.get(table, set()))
+    }
     return Progress(
         pipeline,
         start.position.version,
@@ -263,6 +277,11 @@ def _progress(start: Offset, end: Offset, pipeline: str) -> Progress:
         position.source,
         frozenset(unfinished.union(moved)),
     )
+
+
+def _stale(cursor: Cursor, generations: Collection[str]) -> bool:
+    """Whether the table is to be read again: its capture began anew, and a pause may hold the snapshot up."""
+    return not cursor.generation or any(found not in ("", cursor.generation) for found in generations)
 
 
 def _without_snapshot(batch: ChangeBatch) -> ChangeBatch:

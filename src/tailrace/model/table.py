@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,11 @@ class TableRef:
         return ".".join(
             quote(part) if "." in part or '"' in part else part for part in (self.schema, self.name)
         )
+
+
+def shell_name(ref: TableRef) -> str:
+    """The table as a command line takes it: without the schema where that is the usual one."""
+    return shlex.quote(ref.name if ref.schema in ("main", "public") else str(ref))
 
 
 def quote(identifier: str) -> str:

@@ -47,7 +47,8 @@ class Progress:
     with this batch (index of its last chunk + 1).
 
     `unsettled` are the tables, likewise, of which rows may be missing that the batch's changes speak of:
-    their chunk is not read yet, or it was read after a delete that comes later in the log.
+    their chunk is not read yet, or is to be read again, or it was read after a delete that comes later in the
+    log.
     """
 
     pipeline: str
