@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import psycopg
 import pytest
 
 from tailrace.capture.contract import Chunk
-from tailrace.capture.postgres import snapshot
+from tailrace.capture.postgres import PostgresCapture, client, kept, snapshot
 from tailrace.capture.postgres.client import session
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.copying import buffers
@@ -276,3 +277,33 @@ def test_text_of_any_encoding_arrives(postgres: Server) -> None:
     with postgres.admin() as admin:
         for encoding in found:
             admin.execute(f"DROP DATABASE {encoding.lower()}_")
+
+
+def test_the_chunks_of_a_task_share_a_connection_that_ends_with_it(
+    database: Database, config: PostgresConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.sql("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 100)")
+    opened: list[Any] = []
+
+    def connect(given: PostgresConfig) -> Any:
+        opened.append(client.connect(given))
+        return opened[-1]
+
+    monkeypatch.setattr(kept, "connect", connect)
+    capture = PostgresCapture(config)
+    table = capture.describe(WHOLE.table)
+    assert opened[0].closed, "who reads no chunk keeps nothing open"
+    rows = 0
+    for chunk in capture.plan(table.ref, rows_per_chunk=20):
+        capture.describe(table.ref)
+        rows += sum(len(batch) for batch in capture.snapshot(table, chunk, position=1, seq=1))
+    assert rows == 100
+    assert len(opened) <= 4
+    left: Any = capture.snapshot(table, Chunk(table.ref, 0), position=1, seq=1)
+    next(left)
+    left.close()
+    assert opened[-1].closed, "a read that was given up is in a transaction"
+    opened[-1].close()
+    assert sum(len(batch) for batch in capture.snapshot(table, Chunk(table.ref, 0), position=1, seq=1)) == 100
+    capture.close()
+    assert all(connection.closed for connection in opened)

@@ -25,6 +25,7 @@ from tailrace.capture.postgres import names as table_names
 from tailrace.capture.postgres.client import Connection, session
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.halts import Halts
+from tailrace.capture.postgres.kept import Kept
 from tailrace.capture.postgres.messages import lsn_text
 from tailrace.capture.postgres.stream import IDENTITY_REMEDY, Stream, identity
 from tailrace.capture.postgres.visible import Recent
@@ -65,6 +66,7 @@ class PostgresCapture(Capture):
         self._stream: Stream | None = None
         self._remembered: Mapping[TableRef, Sequence[TableSchema]] = {}
         self._named: str | None = None
+        self._kept = Kept(config)
 
     def identity(self) -> str:
         with session(self._config) as connection:
@@ -82,7 +84,7 @@ class PostgresCapture(Capture):
             return table_names.resolve(connection, names)
 
     def describe(self, ref: TableRef) -> TableSchema:
-        with session(self._config) as connection:
+        with self._kept.session(patient=False) as connection:
             found = publication.read(connection, self._config.publication)
             member = found.members.get(ref) if found is not None else None
             generation = member.generation if member is not None else ""
@@ -213,7 +215,7 @@ class PostgresCapture(Capture):
         """
         deadline = time.monotonic() + timeout
         consumer = self._named
-        with session(self._config, patient=True) as connection:
+        with self._kept.session() as connection:
             while slots.end(connection) < position.version and time.monotonic() < deadline:
                 time.sleep(_POLL)
             if slots.end(connection) >= position.version and (
@@ -260,7 +262,16 @@ class PostgresCapture(Capture):
         seq: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[ChangeBatch]:
-        return snapshot.read(self._config, table, chunk, position=position, seq=seq, columns=columns)
+        self._kept.begin()
+        return snapshot.read(
+            self._config,
+            table,
+            chunk,
+            position=position,
+            seq=seq,
+            columns=columns,
+            session=self._kept.session,
+        )
 
     def lag(self, position: Position) -> Lag:
         """Bytes to the log's end, and since when the oldest transaction after `position` waits.
@@ -288,6 +299,7 @@ class PostgresCapture(Capture):
 
     def close(self) -> None:
         self._closed.set()
+        self._kept.close()
 
     def _publication(self, connection: Connection) -> publication.Publication:
         found = publication.read(connection, self._config.publication)

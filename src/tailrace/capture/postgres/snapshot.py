@@ -8,8 +8,9 @@ lasts; a transaction never outlives its chunk. How a table is cut is in `chunks.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,8 @@ import pyarrow as pa
 from tailrace.capture.contract import Chunk
 from tailrace.capture.postgres import catalog, chunks, exported
 from tailrace.capture.postgres.catalog import Relation
-from tailrace.capture.postgres.client import Connection, session
+from tailrace.capture.postgres.client import Connection
+from tailrace.capture.postgres.client import session as opened
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.copying import buffers
 from tailrace.capture.postgres.copytext import CopyText
@@ -30,6 +32,7 @@ from tailrace.model.errors import ConfigError, NeedsOperator, SchemaDrift
 from tailrace.model.table import TableRef, TableSchema, quote
 
 _MOST_ROWS = 65_536
+Session = Callable[[], AbstractContextManager[Connection]]
 # A column costs something in every batch, so that of a wide table a batch is larger.
 _COLUMN_BYTES = 32 << 10
 
@@ -40,7 +43,7 @@ def plan(
     """Cut a table into ranges of about that many rows, or bytes if those are fewer rows. Never empty."""
     if rows_per_chunk < 1 or (bytes_per_chunk is not None and bytes_per_chunk < 1):
         raise ConfigError("a chunk must have at least one row, and one byte")
-    with session(config, patient=True) as connection:
+    with opened(config, patient=True) as connection:
         try:
             begin(connection)
             found = catalog.existing(connection, ref)
@@ -57,10 +60,11 @@ def read(
     position: int,
     seq: int,
     columns: Sequence[str] | None = None,
+    session: Session | None = None,
 ) -> Iterator[ChangeBatch]:
     """The rows of a chunk as they are now, in one transaction that ends with the chunk."""
     wanted = table if columns is None else _project(table, columns)
-    with session(config, patient=True) as connection:
+    with session() if session is not None else opened(config, patient=True) as connection:
         try:
             begin(connection, chunk.moment)
             found = _locked(config, connection, table, wanted)
@@ -151,7 +155,7 @@ def _drift(ref: TableRef) -> SchemaDrift:
 def _forbidden(
     config: PostgresConfig, ref: TableRef, error: psycopg.errors.InsufficientPrivilege
 ) -> NeedsOperator:
-    with session(config) as connection:
+    with opened(config) as connection:
         gaps = missing(connection, [ref])
     told = error.diag.message_primary or "permission denied"
     message = "; ".join(gap.message for gap in gaps) or told

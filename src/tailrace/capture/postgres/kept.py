@@ -1,0 +1,59 @@
+"""One connection for many chunks: a session costs both sides more than a small chunk does.
+
+A task reads its chunks one after the other. From the first of them on its capture keeps the connection of the
+last question for the next one. Who never reads a chunk keeps nothing open.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from psycopg.pq import TransactionStatus
+
+from tailrace.capture.postgres.client import Connection, connect, translated
+from tailrace.capture.postgres.config import PostgresConfig
+
+
+class Kept:
+    """The connection of one capture's reads, from any thread; a second one is opened where it is in use."""
+
+    def __init__(self, config: PostgresConfig) -> None:
+        self._config = config
+        self._guard = threading.Lock()
+        self._keeps = False
+        self._idle: Connection | None = None
+
+    def begin(self) -> None:
+        """A chunk is read: what comes next is likely to be another one."""
+        self._keeps = True
+
+    @contextmanager
+    def session(self, *, patient: bool = True) -> Iterator[Connection]:
+        """A connection for as long as the block runs, outside of any transaction. Closed where it fails."""
+        with self._guard:
+            connection, self._idle = self._idle, None
+        if connection is None:
+            connection = connect(self._config)
+        connection.governed(self._config, patient)
+        try:
+            with translated(self._config):
+                yield connection
+        except BaseException:
+            connection.close()
+            raise
+        with self._guard:
+            clean = connection.info.transaction_status == TransactionStatus.IDLE
+            if self._keeps and clean and self._idle is None:
+                self._idle = connection
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Let go of it."""
+        with self._guard:
+            self._keeps = False
+            connection, self._idle = self._idle, None
+        if connection is not None:
+            connection.close()
