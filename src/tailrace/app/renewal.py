@@ -50,19 +50,28 @@ class Renewal:
         elif time.monotonic() - self._looked < LOOK_SECONDS:
             return False
         self._looked = time.monotonic()
-        strangers = set() if asked else self._strangers()
+        strangers = {} if asked else self._strangers()
         if not asked and not strangers:
             return False
+        # Not again for the same request: a person reads why, mends the file and asks anew.
+        self._refused.update(strangers)
         try:
-            self._load()
+            config, spec = self._loaded()
         except TailraceError as error:
-            # Not again for the same table: a person reads it, mends the file and asks anew.
-            self._refused |= strangers
-            self._observer.event("pipeline.renewal_refused", message=error.message, remedy=error.remedy or "")
+            self._refuse(error)
             return False
-        # One that the file does not name either must not make the run begin again for ever.
-        self._refused |= strangers
-        self._observer.event("pipeline.renewed", tables=_tables(self.spec))
+        tables = _tables(spec)
+        if unserved := sorted(set(strangers.values()).difference(tables)):
+            self._refuse(
+                ConfigError(
+                    f"a snapshot is asked for of {', '.join(unserved)}, which the file does not name",
+                    remedy="add it to the file by a [[table]] or [[feed]]; the request waits until then",
+                )
+            )
+        if not asked and not set(strangers.values()).intersection(tables):
+            return False
+        self.config, self.spec = config, spec
+        self._observer.event("pipeline.renewed", tables=tables)
         return True
 
     def settle(self) -> None:
@@ -70,15 +79,23 @@ class Renewal:
         with opened(self.config) as capture:
             claim(self.config, captured_tables(self.config, capture))
 
-    def _strangers(self) -> set[str]:
+    def _refuse(self, error: TailraceError) -> None:
+        self._observer.event("pipeline.renewal_refused", message=error.message, remedy=error.remedy or "")
+
+    def _strangers(self) -> dict[str, str]:
         """Requests, by id, of tables that the query does not know; the ones refused before are left out."""
         from tailrace.spark.plans import PlanStore
 
         known = set(_tables(self.spec))
-        found = PlanStore(*open_filesystem(str(self.config.state.directory))).requests()
-        return {key for key, one in found.items() if str(one.table) not in known} - self._refused
+        try:
+            found = PlanStore(*open_filesystem(str(self.config.state.directory))).requests()
+        except TailraceError:
+            # It may pass, and is looked at again soon; the query reads them too and tells what stays.
+            return {}
+        tables = {key: str(one.table) for key, one in found.items() if key not in self._refused}
+        return {key: table for key, table in tables.items() if table not in known}
 
-    def _load(self) -> None:
+    def _loaded(self) -> tuple[Config, PipelineSpec]:
         from tailrace.config import load_config
 
         config = load_config(self.config.path)
@@ -94,8 +111,7 @@ class Renewal:
                     f"{what} was changed, which a running pipeline cannot take up",
                     remedy="stop the pipeline and run it again",
                 )
-        self.spec = pipeline_spec(config, on_data_loss=self._on_data_loss)
-        self.config = config
+        return config, pipeline_spec(config, on_data_loss=self._on_data_loss)
 
 
 def _tables(spec: PipelineSpec) -> list[str]:
