@@ -302,3 +302,25 @@ def test_no_chunk_is_smaller_than_a_row(database: Database, config: PostgresConf
     assert union(parts) == every(database, "t")
     with pytest.raises(ConfigError):
         planned(config, "t", 300, 0)
+
+
+@pytest.mark.parametrize("key", ["id int PRIMARY KEY", "id int"])
+def test_statistics_of_a_table_when_it_was_empty_do_not_cut_it_row_by_row_nor_into_one(
+    key: str, database: Database, config: PostgresConfig
+) -> None:
+    fill = "INSERT INTO t SELECT i, repeat('x', 90) FROM generate_series(1, 20000) i"
+    database.sql(
+        f"CREATE TABLE t ({key}, a text) WITH (autovacuum_enabled = off)",
+        fill,
+        "DELETE FROM t",
+        # Its blocks stay, so that the catalog says: so many of them, and no row.
+        "VACUUM (TRUNCATE false) t",
+        fill,
+    )
+    assert database.rows("SELECT reltuples::int, relpages > 100 FROM pg_class WHERE relname = 't'") == [
+        (0, True)
+    ]
+    parts = ids(config, "t", planned(config, "t", 100_000, 1_000_000))
+    assert union(parts) == every(database, "t")
+    # About 2.6 MB. As if a block had one row, where nothing else is known.
+    assert 3 <= len(parts) <= 200

@@ -66,8 +66,10 @@ def plan(
     all_keys: int = _ALL_KEYS,
 ) -> list[Chunk]:
     """Ranges of about `rows` rows, or `nbytes` bytes if those are fewer rows, that hold every row."""
-    estimate, files = row_estimate(connection, found), _files(connection, found)
+    files = _files(connection, found)
     blocks = files.blocks
+    # A block has a row at least: statistics may be from when the table was empty.
+    estimate = max(row_estimate(connection, found), blocks)
     if nbytes is not None and files.nbytes:
         # By the files: they know of large values, which stand apart, and need no statistics.
         rows = max(1, min(rows, nbytes * estimate // files.nbytes))
