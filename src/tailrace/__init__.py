@@ -123,6 +123,9 @@ def control(
     tables: str | Sequence[str] = "*",
     state_dir: str | None = None,
     checkpoint: str | None = None,
+    types: Mapping[str, str] | None = None,
+    source_options: Mapping[str, Any] | None = None,
+    consumer: str | None = None,
 ) -> Control:
     """Ask for snapshots and steer them, while a pipeline or a query runs or before its next run.
 
@@ -135,6 +138,7 @@ def control(
     config: the configuration file of a pipeline. A query of your own has none; it is named by the rest:
     url, tables, state_dir: the options `url`, `tables` and `stateDir` of its `format("tailrace")`.
     checkpoint: its `checkpointLocation`, for `status()`.
+    types, source_options, consumer: its options `types`, `sourceOptions` and `consumer`, where it has them.
     """
     from tailrace.app import control_of_query, writable
 
@@ -148,8 +152,9 @@ def control(
         raise UsageError(
             "which pipeline?", remedy='tailrace.control("tailrace.toml"), or url=… and state_dir=… of a query'
         )
-    names = [tables] if isinstance(tables, str) else list(tables)
-    return control_of_query(url, names, state_dir, checkpoint)
+    return control_of_query(
+        url, tables, state_dir, checkpoint, types=types, source_options=source_options, consumer=consumer
+    )
 
 
 def _capture(

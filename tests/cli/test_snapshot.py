@@ -21,6 +21,8 @@ from tailrace.capture.contract import Chunk
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.cli.root import _run
 from tailrace.model.errors import ConfigError, UsageError
+from tailrace.model.table import TableRef
+from tailrace.spark.driver import consumer_name
 from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.plans import Plan, PlanStore
 from tests.cli.command import COMMAND, MIRRORS, environment, make_shop, tailrace
@@ -164,6 +166,27 @@ def test_the_same_is_done_from_python(shop: Path) -> None:
         query.status()
     with pytest.raises(UsageError, match="which pipeline"):
         api.control()
+
+
+def test_a_query_is_named_from_python_by_the_options_that_it_has(shop: Path) -> None:
+    options: dict[str, Any] = {
+        "url": f"sqlite:{shop / 'shop.db'}",
+        "state_dir": str(shop / "other"),
+        "checkpoint": str(shop / "checkpoint"),
+    }
+    for tables in ("customers, orders", '["customers", "orders"]', ["customers", "orders"]):
+        query = api.control(tables=tables, **options)
+        assert [table.table for table in query.status().tables] == ["main.customers", "main.orders"]
+    assert query.status().consumer == consumer_name(options["state_dir"])
+    assert query.snapshot("orders").keys() == {"main.orders"}
+    query = api.control(tables="orders", types={"orders.total": "string"}, consumer="mine", **options)
+    assert query.status().consumer == "mine"
+    with query._source() as capture:
+        assert capture.describe(TableRef("main", "orders")).column("total").type.name == "string"
+    with pytest.raises(ConfigError, match="publication"):
+        api.control(tables="orders", source_options={"publication": "shop"}, **options).pause()
+    with pytest.raises(ConfigError, match="empty name"):
+        api.control(tables="orders,", **options)
 
 
 def mirrored(directory: Path, table: str) -> list[int] | None:

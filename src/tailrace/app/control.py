@@ -45,7 +45,7 @@ class Control:
         self._consumer = consumer
 
     def snapshot(self, *tables: str, where: str | None = None) -> dict[str, str]:
-        """Ask for fresh snapshots of tables; the requests' ids by table.
+        """Ask for fresh snapshots of tables; the requests' ids by table, as `schema.name`.
 
         where: a condition in the source's own SQL. Only rows for which it is true are read then, and what is
             known of the others stays. It is judged now: ConfigError says what is wrong with it, and where.
@@ -62,7 +62,7 @@ class Control:
         plans, orders = self._stores()
         made = {}
         for ref in refs:
-            made[ref.name] = plans.request(ref, where)
+            made[str(ref)] = plans.request(ref, where)
             if where is None:
                 # It replaces what was to be stopped, and is not to be stopped itself.
                 orders.stopped(str(ref))

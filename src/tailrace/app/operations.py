@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -94,15 +94,34 @@ def writable(config: Config) -> Control:
     return control(config)
 
 
-def control_of_query(url: str, tables: Sequence[str], state_dir: str, checkpoint: str | None) -> Control:
+def control_of_query(
+    url: str,
+    tables: str | Sequence[str],
+    state_dir: str,
+    checkpoint: str | None,
+    *,
+    types: Mapping[str, str] | None = None,
+    source_options: Mapping[str, object] | None = None,
+    consumer: str | None = None,
+) -> Control:
     """The snapshots of a query that has no configuration, by its options."""
+    from tailrace.spark.driver import consumer_name
     from tailrace.spark.filled import filled
     from tailrace.spark.named import resolved
+    from tailrace.spark.options import names_of
+
+    names = names_of(tables, "tables") if isinstance(tables, str) else tuple(tables)
 
     def of(capture: Capture) -> list[TableRef]:
-        return resolved(capture, tables, filled(*open_filesystem(state_dir)) or ())
+        return resolved(capture, names, filled(*open_filesystem(state_dir)) or ())
 
-    return Control(lambda: closing(capture_for(url)), of, state_dir, checkpoint=checkpoint)
+    return Control(
+        lambda: closing(capture_for(url, types=types, options=source_options)),
+        of,
+        state_dir,
+        checkpoint=checkpoint,
+        consumer=consumer or consumer_name(state_dir),
+    )
 
 
 def status(config: Config) -> Status:

@@ -79,13 +79,12 @@ def command(
         made = control.snapshot(*tables, where=where)
         when = "the running pipeline" if running else "the next `tailrace run`"
         _say(
-            f"requested a snapshot of {name} ({request}): {when} takes it up"
+            f"requested a snapshot of {_short(name)} ({request}): {when} takes it up"
             for name, request in made.items()
         )
-        paused = {name.partition(".")[2]: name for name in control.paused()}
-        for name in sorted(paused.keys() & made.keys()):
-            resuming = pasteable(f"tailrace snapshot --resume --table {shlex.quote(paused[name])}")
-            _say([f"{name} is paused, so it waits for: {resuming}"])
+        for name in sorted(made.keys() & control.paused()):
+            resuming = pasteable(f"tailrace snapshot --resume --table {shlex.quote(name)}")
+            _say([f"{_short(name)} is paused, so it waits for: {resuming}"])
 
 
 def _refuse_mixtures(
@@ -100,6 +99,12 @@ def _refuse_mixtures(
         raise UsageError(f"--where is for a request, and {verbs[0]} is none", remedy="leave one of them out")
     if not verbs and not table:
         raise UsageError("which table?", remedy="tailrace snapshot --table TABLE, or --list")
+
+
+def _short(name: str) -> str:
+    """A table without its schema, where that is the usual one."""
+    schema, _, rest = name.partition(".")
+    return rest if schema in ("main", "public") else name
 
 
 def _say(lines: Iterable[str]) -> None:

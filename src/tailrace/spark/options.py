@@ -123,7 +123,7 @@ class SourceOptions:
                 raise ConfigError(f"option `{required}` is missing", remedy=DESCRIPTIONS[required])
         return cls(
             url=given["url"],
-            tables=_names(given["tables"], "tables"),
+            tables=names_of(given["tables"], "tables"),
             state_dir=given.get("stateDir") or None,
             starting=_starting(given.get("startingOffsets", "earliest")),
             max_rows=_number(given, "maxRowsPerTrigger", cls.max_rows, 1),
@@ -131,7 +131,7 @@ class SourceOptions:
             fail_on_data_loss=_choice(given, "failOnDataLoss", ("true", "false"), "true") == "true",
             partitions=_number(given, "numPartitions", 0, 1) or None,
             view=_choice(given, "view", get_args(View), None),  # type: ignore[arg-type]
-            columns=_names(given["columns"], "columns") if "columns" in given else None,
+            columns=names_of(given["columns"], "columns") if "columns" in given else None,
             where=given.get("where") or None,
             push_filters=_choice(given, "pushFilters", ("true", "false"), "false") == "true",
             moment=given.get("moment") or None,
@@ -149,7 +149,8 @@ class SourceOptions:
         )
 
 
-def _names(text: str, option: str) -> tuple[str, ...]:
+def names_of(text: str, option: str) -> tuple[str, ...]:
+    """Names separated by commas, or a JSON array of them; ConfigError names the option."""
     if text.lstrip().startswith("["):
         try:
             names = json.loads(text)
