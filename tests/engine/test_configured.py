@@ -11,9 +11,12 @@ from deltalake import DeltaTable
 from tailrace import app
 from tailrace.app.belonging import claim
 from tailrace.app.parts import captured_tables
+from tailrace.changelog.filesystem import open_filesystem
 from tailrace.config import load_config
 from tailrace.engine.pipeline import Pipeline
 from tailrace.model.errors import ConfigError, DataError, IdentityMismatch
+from tailrace.model.table import TableRef
+from tailrace.spark.plans import Plan, PlanStore
 from tests.support.shop import Shop
 
 if TYPE_CHECKING:
@@ -115,3 +118,17 @@ def test_changed_types_ask_for_a_fresh_snapshot_of_just_that_table(tmp_path: Pat
         with app.opened(config) as capture:
             assert [ref.name for ref in claim(config, captured_tables(config, capture))] == fresh
     assert app.control(load_config(path)).waiting() == ["orders"]
+
+
+def test_changed_types_are_not_left_to_a_snapshot_that_has_begun_with_the_former_ones(tmp_path: Path) -> None:
+    here = Configured(tmp_path)
+    orders, plans = TableRef("main", "orders"), PlanStore(*open_filesystem(str(tmp_path / ".tailrace")))
+    begun = ""
+    for types in ("", 'types = { "orders.price" = "string" }'):
+        config = load_config(here.write("orders", types=types))
+        with app.opened(config) as capture:
+            claim(config, captured_tables(config, capture))
+            if not begun:
+                begun = plans.request(orders)
+                plans.save(Plan(begun, capture.describe(orders), ()))
+    assert len(plans.requests().keys() - {begun}) == 1
