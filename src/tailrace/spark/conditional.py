@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tailrace.model.errors import NeedsOperator, TailraceError, Transient
+from tailrace.model.table import shell_name
 from tailrace.spark.partitions import ChunkRead
 
 # What captures say of an error that they do not know.
@@ -23,9 +23,8 @@ def stoppable(read: ChunkRead) -> Iterator[None]:
         if read.chunk.where is None or known or isinstance(error, Transient):
             raise
         ref = read.chunk.table
-        name = ref.name if ref.schema in ("main", "public") else str(ref)
         raise NeedsOperator(
             f"the snapshot of {ref} with a condition: {error.message}",
-            remedy=f"tailrace snapshot --stop --table {shlex.quote(name)}",
+            remedy=f"tailrace snapshot --stop --table {shell_name(ref)}",
             place=error.place,
         ) from error
