@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tailrace.capture.contract import Chunk
+from tailrace.app.control import Control
+from tailrace.capture.contract import Capture, Chunk
 from tailrace.capture.scripted import Faults, ScriptedCapture, ScriptedSource
+from tailrace.changelog.filesystem import open_filesystem
+from tailrace.changelog.statefile import write_state
 from tailrace.model.errors import LogLost, Transient
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef, TableSchema
 from tailrace.spark.driver import StreamDriver
 from tailrace.spark.offsets import Offset
 from tailrace.spark.options import SourceOptions
+from tailrace.spark.orders import Orders
+from tailrace.spark.plans import PlanStore
 from tailrace.spark.read import read_slice
 from tests.runtime.support import row
 from tests.support.waiting import wait_until
@@ -207,3 +213,185 @@ def test_a_chunk_whose_reading_breaks_before_its_first_rows_is_read_again(bench:
     assert ops == ["s", "r", "r"]
     assert capture.failed == {"describe"}
     assert (capture.faults.visible, capture.faults.at_chunk) == (0, None)
+
+
+FORGIVING: dict[str, Any] = {"failOnDataLoss": "false"}
+
+
+def lose(bench: Bench, driver: StreamDriver, *numbers: int) -> None:
+    """Rows that nobody captured; the filler finds that out."""
+    assert driver._filler is not None
+    driver._filler.close()
+    for number in numbers:
+        bench.source.prune(bench.insert(number))
+    driver._filler._failure = LogLost("the slot was invalidated")
+
+
+def stores(bench: Bench) -> tuple[PlanStore, Orders]:
+    place = open_filesystem(str(bench.state))
+    return PlanStore(*place), Orders(*place)
+
+
+def looking(driver: StreamDriver) -> StreamDriver:
+    driver._looked = 0.0
+    return driver
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_gap_right_after_a_request_has_begun_is_closed_by_another_snapshot(
+    bench: Bench, anew: bool, killed: bool
+) -> None:
+    start = begun(bench, **FORGIVING)
+    driver = bench.lives[-1]
+    bench.insert(1)
+    start = bench.next(driver, start)
+    request = stores(bench)[0].request(bench.items)
+    end = bench.next(looking(driver), start)
+    assert end.snapshots["main.items"].plan == request
+    assert bench.read(driver, start, end)
+    assert request in stores(bench)[0].requests(), "until its first batch is committed"
+    # Spark commits the batch, and the log is lost meanwhile.
+    lose(bench, driver, 2, 3)
+    if anew:
+        bench.source.recreate(bench.items)
+    if killed:
+        driver = bench.driver(**FORGIVING)
+    after = bench.next(driver, end)
+    told = bench.read(driver, end, after)
+    assert after.snapshots["main.items"].plan != request
+    assert [op for op, _ in told] == ["s", "r", "r", "r"]
+    driver.latest(after, max_rows=None, max_bytes=None)
+    assert not stores(bench)[0].requests()
+
+
+def test_a_snapshot_that_closes_a_gap_is_not_taken_twice_after_a_jump_that_came_to_nothing(
+    bench: Bench,
+) -> None:
+    start = begun(bench, **FORGIVING)
+    lose(bench, bench.lives[-1], 1, 2)
+    assert bench.next(bench.lives[-1], start) != start
+    again = bench.driver(**FORGIVING)
+    end = bench.next(again, start)
+    assert [op for op, _ in bench.read(again, start, end)] == ["s", "r", "r"]
+    assert looking(again).latest(end, max_rows=None, max_bytes=None) == end
+    assert looking(again).latest(end, max_rows=None, max_bytes=None) == end
+    assert not stores(bench)[0].requests()
+
+
+@pytest.mark.parametrize("killed", [None, "before", "after"])
+def test_a_stop_of_the_snapshot_that_would_close_a_gap_leaves_the_table_incomplete(
+    bench: Bench, killed: str | None
+) -> None:
+    start = begun(bench, **FORGIVING)
+    driver = bench.lives[-1]
+    plans, orders = stores(bench)
+    orders.pause(bench.items)
+    looking(driver).latest(start, max_rows=None, max_bytes=None)
+    lose(bench, driver, 1, 2)
+    end = bench.next(driver, start)
+    assert bench.read(driver, start, end) == []
+    (request,) = plans.requests()
+    control_of(bench).stop("items")
+    if killed == "before":
+        # It had said so, and not yet removed the request.
+        body = {"schema": "main", "name": "items", "where": None, "asked": 0.0}
+        path = f"{bench.state}/requests/{request}.json"
+        write_state(open_filesystem(str(bench.state))[0], path, "snapshot-request", body)
+    short = bench.next(looking(driver), end)
+    assert not short.snapshots["main.items"].complete
+    if killed == "after":
+        driver = bench.driver(**FORGIVING)
+    bench.read(driver, end, short)
+    assert looking(driver).latest(short, max_rows=None, max_bytes=None) == short
+    assert looking(driver).latest(short, max_rows=None, max_bytes=None) == short
+    assert not plans.requests()
+    assert not orders.read()[0]
+    control_of(bench).snapshot("items")
+    whole = bench.next(looking(driver), short)
+    assert [op for op, _ in bench.read(driver, short, whole)] == ["s", "r", "r"]
+    assert whole.snapshots["main.items"].complete
+
+
+def test_a_request_seen_beside_the_stop_before_it_is_served_whole(bench: Bench) -> None:
+    bench.insert(1, 2, 3)
+    plans, orders = stores(bench)
+    bench.state.mkdir(parents=True, exist_ok=True)
+    orders.stop(bench.items)
+    request = plans.request(bench.items)
+    driver = bench.driver(chunkRows="1", numPartitions="1")
+    start = driver.initial()
+    ops: list[str] = []
+    for _ in range(3):
+        end = bench.next(looking(driver), start, max_rows=1)
+        ops += [op for op, _ in bench.read(driver, start, end)]
+        start = end
+    assert start.snapshots["main.items"].plan == request
+    assert start.snapshots["main.items"].complete
+    assert ops == ["s", "r", "r", "r"]
+
+
+def test_a_stop_before_the_first_run_withdraws_a_request_and_misses_nothing_of_a_small_table(
+    bench: Bench,
+) -> None:
+    bench.insert(1)
+    bench.state.mkdir(parents=True, exist_ok=True)
+    control = control_of(bench)
+    control.snapshot("items")
+    control.stop("items")
+    driver = bench.driver()
+    start = driver.initial()
+    end = bench.next(driver, start)
+    assert [op for op, _ in bench.read(driver, start, end)] == ["s", "r"]
+    looking(driver).latest(end, max_rows=None, max_bytes=None)
+    assert looking(driver).latest(end, max_rows=None, max_bytes=None).snapshots["main.items"].complete
+    assert not stores(bench)[1].read()[0]
+
+
+def control_of(bench: Bench) -> Control:
+    @contextlib.contextmanager
+    def opened() -> Iterator[Capture]:
+        yield ScriptedCapture(bench.source)
+
+    return Control(opened, lambda capture: capture.resolve(["items"]), str(bench.state))
+
+
+def test_no_table_is_cut_while_the_throttle_says_no_and_a_plan_that_waited_is_made_anew(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut: list[int] = []
+
+    class Cutting(ScriptedCapture):
+        def plan(self, *args: Any, **options: Any) -> list[Chunk]:
+            cut.append(bench.source.head)
+            return super().plan(*args, **options)
+
+    bench.insert(1)
+    driver = bench.driver(Cutting(bench.source), snapshotPauseLag="1000 changes")
+    start = driver.initial()
+    driver._throttle._above["lag.changes"] = "the test says so"
+    monkeypatch.setattr(driver._throttle, "_look", lambda: None)
+    assert "main.items" not in looking(driver).latest(start, max_rows=None, max_bytes=None).snapshots
+    assert cut == []
+    # It was allowed to be cut, and is not allowed to be read.
+    monkeypatch.setattr("tailrace.spark.throttle.Round.take", lambda _, rows: rows == 0)
+    driver._throttle._above.clear()
+    assert "main.items" not in looking(driver).latest(start, max_rows=None, max_bytes=None).snapshots
+    assert len(cut) == 1
+    monkeypatch.undo()
+    monkeypatch.setattr("tailrace.spark.snapshots.STALE_SECONDS", 0.0)
+    assert bench.next(driver, start).snapshots["main.items"].complete
+    assert len(cut) == 2
+
+
+def test_a_request_made_while_a_begun_plan_waits_is_the_one_that_is_served(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.insert(1)
+    driver = bench.driver()
+    start = driver.initial()
+    with monkeypatch.context() as refusing:
+        refusing.setattr("tailrace.spark.throttle.Round.take", lambda _, rows: rows == 0)
+        assert "main.items" not in driver.latest(start, max_rows=None, max_bytes=None).snapshots
+        request = stores(bench)[0].request(bench.items)
+    assert bench.next(looking(driver), start).snapshots["main.items"].plan == request

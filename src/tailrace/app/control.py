@@ -64,7 +64,8 @@ class Control:
         for ref in refs:
             made[str(ref)] = plans.request(ref, where)
             if where is None:
-                # It replaces what was to be stopped, and is not to be stopped itself.
+                # It replaces what was to be stopped. Only now: the stop may be all that tells of missing
+                # rows, and a request that it does not name is not stopped by it.
                 orders.stopped(str(ref))
         return made
 
@@ -86,27 +87,30 @@ class Control:
     def stop(self, *tables: str) -> list[str]:
         """End the running snapshots of these tables, or of all, and withdraw the waiting ones; whose.
 
-        Rows that were not read yet are missing until a fresh snapshot is asked for.
+        Rows that were not read yet are missing until a fresh snapshot is asked for. A whole snapshot that was
+        withdrawn may have been to make up for missing rows, so the table counts as incomplete then too.
         """
         refs = self._some(tables)
         plans, orders = self._stores()
         waiting = plans.requests().values()
         stopped = []
         for ref in refs:
-            # Before the order: see `spark.orders`.
-            withdrawn = [one.id for one in waiting if one.table == ref]
-            for request in withdrawn:
-                plans.served(request)
+            withdrawn = [one for one in waiting if one.table == ref]
             if withdrawn or not self._over(ref):
-                orders.stop(ref)
+                whole = [one.id for one in withdrawn if one.where is None]
+                # Before the requests go: see `spark.orders`.
+                orders.stop(ref, [one.id for one in withdrawn], whole)
                 stopped.append(ref.name)
+            for one in withdrawn:
+                plans.served(one.id)
             orders.resume(ref)
         return stopped
 
     def waiting(self) -> list[str]:
         """The tables whose requested snapshot has not begun yet, with its condition."""
         found = self._stores(make=False)[0].requests().values()
-        return sorted(f"{one.table.name} where {one.where}" if one.where else one.table.name for one in found)
+        asked = {(one.table, one.where) for one in found}
+        return sorted(f"{table.name} where {where}" if where else table.name for table, where in asked)
 
     def paused(self) -> list[str]:
         """The tables that are paused."""

@@ -210,8 +210,8 @@ class Tables:
 
 
 def _missing(ref: TableRef, cursor: Cursor) -> str:
-    at = f" at {cursor.next} of {cursor.of} chunks" if cursor.stopped else ""
-    return (
-        f"incomplete: its snapshot was stopped{at}, and the rows after that are missing;"
-        f" `tailrace snapshot --table {shell_name(ref)}` reads it anew"
-    )
+    if cursor.stopped and cursor.next < cursor.of:
+        told = f"its snapshot was stopped at {cursor.next} of {cursor.of} chunks, and the rows after that are"
+    else:
+        told = "a snapshot of it was stopped or withdrawn, and rows may be"
+    return f"incomplete: {told} missing; `tailrace snapshot --table {shell_name(ref)}` reads it anew"

@@ -1,16 +1,20 @@
-"""What to do about a condition that fails on a row: nobody could tell when it was accepted."""
+"""What to do about a snapshot with a condition that fails: on a row, which nobody could tell when it was
+accepted, or because the table is no longer what it was cut from.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tailrace.model.errors import NeedsOperator, TailraceError, Transient
+from tailrace.model.errors import NeedsOperator, SchemaDrift, TailraceError, Transient
 from tailrace.model.table import shell_name
 from tailrace.spark.partitions import ChunkRead
 
 # What captures say of an error that they do not know.
 NO_REMEDY = (None, "tailrace check")
+# What they say where a whole snapshot cannot go on: of one with a condition the rest is better left out.
+ANEW = "tailrace snapshot --table"
 
 
 @contextmanager
@@ -19,7 +23,8 @@ def stoppable(read: ChunkRead) -> Iterator[None]:
     try:
         yield
     except TailraceError as error:
-        known = error.remedy not in NO_REMEDY
+        known = error.remedy not in NO_REMEDY and not str(error.remedy).startswith(ANEW)
+        known = known and not isinstance(error, SchemaDrift)
         if read.chunk.where is None or known or isinstance(error, Transient):
             raise
         ref = read.chunk.table

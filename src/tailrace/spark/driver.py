@@ -190,7 +190,7 @@ class StreamDriver:
             filler.catch_up(end.position)
         begins = jumps.crossed(self._fs, self._root, changelog, start.position.version)
         windows = changelog.plan(begins, end.position.version)
-        chunks = self._readable(self._snapshots.reads(start, end))
+        chunks = self._readable(self._snapshots.reads(start, end, replayed=end != self._newest))
         if chunks:
             # The barrier. Only this process knows what was delivered; visibility never shrinks, so what holds
             # here holds for the executors that read later.
@@ -439,7 +439,7 @@ class StreamDriver:
         # To whom was frozen and succeeded, the successor's cursor looks like a gap.
         changelog.check_owner()
         # First: whoever finds the log to begin later must find these as well.
-        self._snapshots.again()
+        self._snapshots.again(start)
         self._capture.forget(self._consumer)
         position: Position = self._capture.register(self._consumer)
         jumps.remember(self._fs, self._root, start.position.version, position)

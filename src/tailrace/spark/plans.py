@@ -3,6 +3,10 @@
 A plan fixes a table's schema and its chunks when its snapshot begins; offsets refer to it by id, so a restart
 continues the same chunks. A request is a wish for a snapshot that another process (`tailrace snapshot`) left
 behind; its id becomes the plan's id, so that it is served exactly once.
+
+A request's file exists until its first batch is committed: whoever finds it must ask whether it has begun,
+for then it no longer makes up for what is lost now. `served` removes it, called by whoever has seen the
+commit (`spark.snapshots`), or once a stop that names it is durable (`spark.orders`).
 """
 
 from __future__ import annotations
@@ -25,12 +29,16 @@ from tailrace.model.table import TableRef, TableSchema
 
 @dataclass(frozen=True)
 class Plan:
-    """The chunks of one snapshot of one table; with `where`, of the rows for which that is true."""
+    """The chunks of one snapshot of one table; with `where`, of the rows for which that is true.
+
+    `serves`: other requests that waited for the same when it began, and are served with it.
+    """
 
     id: str
     table: TableSchema
     chunks: tuple[Chunk, ...]
     where: str | None = None
+    serves: tuple[str, ...] = ()
 
     def rows(self, chunks: int) -> int:
         """About how many rows the first so many chunks have. A condition is not in the estimate."""
@@ -66,6 +74,7 @@ class PlanStore:
             "table": plan.table.to_json(),
             "chunks": [[chunk.index, chunk.bounds, chunk.rows] for chunk in plan.chunks],
             "where": plan.where,
+            "serves": list(plan.serves),
         }
         write_state(self._fs, f"{self._plans}/{plan.id}.json", "snapshot-plan", body)
 
@@ -86,7 +95,7 @@ class PlanStore:
             return None
         table, where = TableSchema.from_json(body["table"]), body.get("where")
         chunks = tuple(Chunk(table.ref, index, bounds, rows, where) for index, bounds, rows in body["chunks"])
-        return Plan(plan_id, table, chunks, where)
+        return Plan(plan_id, table, chunks, where, tuple(body.get("serves", ())))
 
     def keep_only(self, plan_ids: set[str]) -> None:
         """Remove the plans that no offset can refer to any more."""
@@ -99,10 +108,12 @@ class PlanStore:
 
         One that has begun counts for nothing: what is missing since would be missing in it too.
         """
-        begun = {name.removesuffix(".json") for name in self._names(self._plans)}
-        for waiting in self.requests().values():
-            if (waiting.table, waiting.where) == (ref, where) and waiting.id not in begun:
-                return waiting.id
+        planned = {name.removesuffix(".json") for name in self._names(self._plans)}
+        same = [one.id for one in self.requests().values() if (one.table, one.where) == (ref, where)]
+        begun = self._served_by(planned.intersection(same))
+        for waiting in same:
+            if waiting not in begun:
+                return waiting
         request_id = f"r{uuid.uuid4().hex[:12]}"
         make_directory(self._fs, self._requests)
         body = {"schema": ref.schema, "name": ref.name, "where": where, "asked": time.time()}
@@ -125,12 +136,17 @@ class PlanStore:
 
         Not the ones that have `begun`, by the ids of their plans, and are not committed yet.
         """
-        waiting = self.requests().values()
+        waiting, begun = self.requests().values(), self._served_by(begun)
         return {request.table for request in waiting if request.where is None and request.id not in begun}
 
     def served(self, request_id: str) -> None:
-        """Forget a request: a committed offset carries its plan, or it was withdrawn."""
+        """Forget a request: a committed offset carries its plan, or a stop names it."""
         remove(self._fs, f"{self._requests}/{request_id}.json")
+
+    def _served_by(self, plan_ids: Collection[str]) -> set[str]:
+        """The requests that end with the first batch of one of these plans."""
+        plans = [plan for plan_id in plan_ids if (plan := self.find(plan_id)) is not None]
+        return {*plan_ids, *(request for plan in plans for request in plan.serves)}
 
     def _names(self, directory: str) -> list[str]:
         return sorted(name for name in listing(self._fs, directory) if name.endswith(".json"))

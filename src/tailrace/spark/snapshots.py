@@ -8,6 +8,9 @@ A snapshot with a condition begins when no other of its table runs, and leaves t
 is: it brings rows and replaces nothing. A stop ends the cursor where it is, in an offset like any other, so
 that a replay reads the same. A whole snapshot has no cursor before its first chunk, the one that begins the
 table anew; a first snapshot that is stopped earlier still takes that chunk, for there is no table without it.
+
+A request's file exists until its first batch is committed (`committed` removes it). So what waits may have
+begun already: its plan is the cursor's then, and it makes up for nothing that is lost from now on.
 """
 
 from __future__ import annotations
@@ -21,12 +24,14 @@ from collections.abc import Collection, Mapping, Sequence
 from tailrace.capture.contract import Capture
 from tailrace.model.table import TableRef
 from tailrace.spark.offsets import Cursor, Offset
-from tailrace.spark.orders import Orders
+from tailrace.spark.orders import Orders, Stop
 from tailrace.spark.pace import Pace, SnapshotProgress, progress_of, running
 from tailrace.spark.partitions import ChunkRead
 from tailrace.spark.plans import Plan, PlanStore, Request
 from tailrace.spark.throttle import Round
 
+# A plan that waited for its first chunk for so long is made anew: the table may have changed since.
+STALE_SECONDS = 60.0
 logger = logging.getLogger("tailrace.spark")
 
 
@@ -49,10 +54,12 @@ class Snapshots:
         self._refs = {str(ref): ref for ref in refs}
         self._chunk_rows, self._chunk_bytes = chunk_rows, chunk_bytes
         self._begun: dict[str, Plan] = {}
+        self._cut: dict[str, float] = {}
         self._known: dict[str, Plan] = {}
         self._waiting: dict[str, Request] = {}
         self._paused: set[str] = set()
-        self._stops: set[str] = set()
+        self._stops: dict[str, Stop] = {}
+        self._left: set[str] = set()
         self._pace = Pace()
         self._done: Offset | None = None
 
@@ -63,17 +70,23 @@ class Snapshots:
 
     def look_for_requests(self) -> None:
         """Read the requests and orders that wait in the state directory."""
-        # Orders first: whoever stops withdraws requests before, and none of those may be seen beside it.
+        # Orders first: a request that is seen beside a stop, and not withdrawn by it, was made after it.
         self._stops, self._paused = self._orders.read()
-        found = self._plans.requests()
-        self._waiting = {key: one for key, one in found.items() if str(one.table) in self._refs}
-        for table, plan in list(self._begun.items()):
-            # Begun and never logged, or it would be committed: withdrawn, it need not be.
-            if plan.id.startswith("r") and plan.id not in found:
-                del self._begun[table]
+        withdrawn = {request for stop in self._stops.values() for request in stop.withdrawn}
+        self._waiting = {
+            key: one
+            for key, one in self._plans.requests().items()
+            if str(one.table) in self._refs and key not in withdrawn
+        }
 
-    def again(self) -> None:
-        """Every table needs a fresh snapshot: the log has a gap. Durable, for not all begin at once."""
+    def again(self, start: Offset) -> None:
+        """Every table needs a fresh snapshot: the log has a gap behind `start`, which is committed.
+
+        Durable, for not all begin at once.
+        """
+        # What has begun by then lacks what the gap has, and must not be taken for what closes it.
+        self.look_for_requests()
+        self.committed(start)
         self._begun.clear()
         for ref in self._refs.values():
             self._plans.request(ref)
@@ -101,10 +114,13 @@ class Snapshots:
         for table, ref in self._refs.items():
             if taken >= parts and room is not None and room <= 0:
                 break
-            stopping = table in self._stops
+            stopping = self._stop(table) is not None
             if table in ended or table in held or (table in self._paused and not stopping):
                 continue
-            cursor = self._cursor(table, ref, cursors.get(table), generations.get(ref, ""))
+            spare = None if taken < parts else room
+            cursor = self._cursor(ref, cursors.get(table), generations.get(ref, ""), throttle, spare)
+            if cursor is None:
+                break
             if cursor.over:
                 cursors[table] = cursor
                 continue
@@ -127,8 +143,12 @@ class Snapshots:
                 break
         return cursors
 
-    def reads(self, start: Offset, end: Offset) -> list[ChunkRead]:
-        """The chunks between two offsets, of the tables that are still read."""
+    def reads(self, start: Offset, end: Offset, *, replayed: bool = False) -> list[ChunkRead]:
+        """The chunks between two offsets, of the tables that are still read.
+
+        Of a batch that is replayed, chunks are left out that a waiting whole snapshot will replace: they may
+        be what the batch failed for, and it would come again for ever.
+        """
         reads = []
         for table, cursor in sorted(end.snapshots.items()):
             if table not in self._refs:
@@ -137,6 +157,10 @@ class Snapshots:
             first = before.next if before is not None and before.plan == cursor.plan else 0
             if first < cursor.next:
                 plan = self._plan(cursor.plan)
+                if replayed and self._whole(table).difference([cursor.plan, *plan.serves]):
+                    logger.warning("%s is read anew, and the rest of its snapshot is left out", table)
+                    self._left.add(table)
+                    continue
                 if plan.where is not None and table in self._stops:
                     # A condition may fail on a row; without this the batch would come again for ever.
                     logger.warning("the snapshot of %s was stopped, and the rest of it is left out", table)
@@ -153,8 +177,7 @@ class Snapshots:
         self._done = offset
         plans = {cursor.plan for cursor in offset.snapshots.values()}
         for request in plans.intersection(self._waiting):
-            self._plans.served(request)
-            del self._waiting[request]
+            self._serve(self._waiting[request])
         for table, plan in list(self._begun.items()):
             if (cursor := offset.snapshots.get(table)) is not None and cursor.plan == plan.id:
                 del self._begun[table]
@@ -173,41 +196,100 @@ class Snapshots:
         plans = {cursor.plan: self._plan(cursor.plan) for cursor in cursors.values()}
         return progress_of(cursors, plans, self._pace, self._paused)
 
+    def _serve(self, request: Request) -> None:
+        """Its first batch is committed: it and what it was begun for as well are no longer asked for."""
+        for one in (*self._plan(request.id).serves, request.id):
+            self._plans.served(one)
+            self._waiting.pop(one, None)
+        table = str(request.table)
+        self._left.discard(table)
+        if request.where is None and (stop := self._stops.get(table)) is not None:
+            # It was made after the stop, and replaces all that this was about.
+            self._forget(table, stop)
+
+    def _stop(self, table: str) -> Stop | None:
+        """The table's stop, unless a whole snapshot was asked for after it."""
+        stop = self._stops.get(table)
+        return None if stop is None or table in self.requests else stop
+
     def _stopped(self, cursors: Mapping[str, Cursor]) -> dict[str, Cursor]:
-        """The cursors that a stop ends here. One that is over is committed, and its order is done with."""
+        """The cursors that a stop changes here. Where one shows it already, its order is done with.
+
+        A whole snapshot that was withdrawn may have been to make up for rows that are missing.
+        """
         ended = {}
-        for table in self._stops.intersection(cursors):
-            cursor = cursors[table]
-            if cursor.over:
-                self._orders.stopped(table)
-                self._stops.discard(table)
+        for table, cursor in cursors.items():
+            if (stop := self._stop(table)) is None:
+                continue
+            plan = self._plans.find(cursor.plan) if cursor.of else None
+            conditional = plan is not None and plan.where is not None
+            # Of a condition that is over `reads` may have left out the last chunks.
+            stopped = cursor.stopped or conditional or not cursor.over
+            missing = bool(stop.whole.difference([cursor.plan])) or not (cursor.over or conditional)
+            shown = dataclasses.replace(cursor, stopped=stopped, short=cursor.short or missing)
+            if shown != cursor:
+                ended[table] = shown
             else:
-                whole = self._plan(cursor.plan).where is None
-                ended[table] = dataclasses.replace(cursor, stopped=True, short=whole or cursor.short)
+                self._forget(table, stop)
         return ended
+
+    def _forget(self, table: str, stop: Stop) -> None:
+        # First: whoever stopped may have died before it did this.
+        for request in stop.withdrawn:
+            self._plans.served(request)
+        self._orders.stopped(table, stop)
+        del self._stops[table]
+
+    def _whole(self, table: str) -> set[str]:
+        return {one.id for one in self._waiting.values() if one.where is None and str(one.table) == table}
 
     def _asked(self, table: str, cursor: Cursor) -> tuple[str, str | None] | None:
         """The snapshot that is to begin now, as its plan's id and condition; None to go on as it is."""
         fresh = self.requests.get(table)
-        if fresh not in (None, cursor.plan) and (cursor.over or self._plan(cursor.plan).where is None):
+        # One with a condition is let go on, unless chunks of it were left out for the other's sake.
+        free = cursor.over or table in self._left
+        if fresh not in (None, cursor.plan) and (free or self._plan(cursor.plan).where is None):
             return str(fresh), None
         for one in self._waiting.values():
             if cursor.over and one.where is not None and str(one.table) == table and one.id != cursor.plan:
                 return one.id, one.where
         return None
 
-    def _cursor(self, table: str, ref: TableRef, cursor: Cursor | None, generation: str) -> Cursor:
-        begun = self._begun.get(table)
-        if begun is None:
-            if cursor is None or cursor.generation != generation:
-                plan_id = self.requests.get(table) or f"p{uuid.uuid4().hex[:12]}"
-                begun = self._begin(ref, plan_id, None)
-            elif (asked := self._asked(table, cursor)) is not None:
-                begun = self._begin(ref, *asked)
-            else:
-                return cursor
-        if cursor is not None and cursor.plan == begun.id:
+    def _due(
+        self, table: str, cursor: Cursor | None, generation: str
+    ) -> tuple[str | None, str | None] | None:
+        """The same for tables that need a snapshot unasked, whose plan has no id yet."""
+        if cursor is not None and cursor.generation == generation:
+            return self._asked(table, cursor)
+        fresh = self.requests.get(table)
+        if cursor is None and (stop := self._stop(table)) is not None:
+            # What it withdrew is served by the chunk that is taken all the same.
+            fresh = min(stop.whole, default=None)
+        # The plan of a snapshot that has begun stays as it is.
+        return (None if cursor is not None and cursor.plan == fresh else fresh), None
+
+    def _cursor(
+        self, ref: TableRef, cursor: Cursor | None, generation: str, throttle: Round, room: int | None
+    ) -> Cursor | None:
+        """The cursor to go on from; None where another is due and no table may be cut into chunks now."""
+        table = str(ref)
+        due, begun = self._due(table, cursor, generation), self._begun.get(table)
+        if begun is not None and cursor is not None and cursor.plan == begun.id:
             return cursor
+        if due is None and cursor is not None:
+            # Withdrawn before it was logged, if it was begun at all.
+            self._begun.pop(table, None)
+            return cursor
+        plan_id, where = due or (None, None)
+        if begun is not None and (begun.where != where or plan_id not in (None, begun.id)):
+            begun = None
+        if begun is not None and time.monotonic() - self._cut[begun.id] >= STALE_SECONDS:
+            fits = room is None or room >= begun.chunks[0].rows
+            begun = None if fits else begun
+        if begun is None:
+            if not throttle.take(0):
+                return None
+            begun = self._begin(ref, plan_id or f"p{uuid.uuid4().hex[:12]}", where)
         if cursor is not None and begun.where is not None:
             return Cursor(begun.id, 0, len(begun.chunks), cursor.generation, short=cursor.short)
         return Cursor(begun.id, 0, len(begun.chunks), begun.table.generation)
@@ -216,9 +298,12 @@ class Snapshots:
         table = self._capture.describe(ref)
         planned = self._capture.plan(ref, rows_per_chunk=self._chunk_rows, bytes_per_chunk=self._chunk_bytes)
         chunks = tuple(dataclasses.replace(chunk, where=where) for chunk in planned)
-        plan = Plan(plan_id, table, chunks, where)
+        others = self._whole(str(ref)).difference([plan_id]) if where is None else set()
+        plan = Plan(plan_id, table, chunks, where, tuple(sorted(others)))
         self._plans.save(plan)
         self._begun[str(ref)] = self._known[plan_id] = plan
+        self._cut = {known.id: self._cut.get(known.id, time.monotonic()) for known in self._begun.values()}
+        self._cut[plan_id] = time.monotonic()
         self._pace.note(plan, 0, time.monotonic())
         return plan
 
