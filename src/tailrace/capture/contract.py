@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -277,6 +277,10 @@ class Capture(ABC):
             f"a {self.kind} source cannot share one point in time among several reads",
             remedy="read each table in one partition: one task sees one point in time",
         )
+
+    def together(self) -> AbstractContextManager[None]:
+        """While the block runs, reads of chunks that follow each other may share what they need."""
+        return nullcontext()
 
     @abstractmethod
     def snapshot(

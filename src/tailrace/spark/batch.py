@@ -86,7 +86,7 @@ class SnapshotReader(DataSourceReader):  # type: ignore[misc]
 
     def _read(self, part: TablePart) -> Iterator[pa.RecordBatch]:
         table = TableSchema.from_json(part.table)
-        with closing(open_capture(self._options)) as capture:
+        with closing(open_capture(self._options)) as capture, capture.together():
             begin = partial(capture.snapshot, table, position=0, seq=0, columns=self._options.columns)
             for chunk in part.chunks:
                 for batch in patient_rows(partial(begin, chunk)):

@@ -142,7 +142,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         try:
             changelog = f"{self._options.state_dir}/changelog"
             schema = to_arrow_schema(StructType.fromJson(json.loads(self._schema)), timezone="UTC")
-            yield from read_slice(part, self._options.view or "envelope", changelog, capture, schema)
+            with capture.together():
+                yield from read_slice(part, self._options.view or "envelope", changelog, capture, schema)
         finally:
             capture.close()
 

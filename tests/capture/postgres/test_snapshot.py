@@ -292,18 +292,18 @@ def test_the_chunks_of_a_task_share_a_connection_that_ends_with_it(
     monkeypatch.setattr(kept, "connect", connect)
     capture = PostgresCapture(config)
     table = capture.describe(WHOLE.table)
-    assert opened[0].closed, "who reads no chunk keeps nothing open"
-    rows = 0
-    for chunk in capture.plan(table.ref, rows_per_chunk=20):
-        capture.describe(table.ref)
-        rows += sum(len(batch) for batch in capture.snapshot(table, chunk, position=1, seq=1))
-    assert rows == 100
-    assert len(opened) <= 4
-    left: Any = capture.snapshot(table, Chunk(table.ref, 0), position=1, seq=1)
-    next(left)
-    left.close()
-    assert opened[-1].closed, "a read that was given up is in a transaction"
-    opened[-1].close()
-    assert sum(len(batch) for batch in capture.snapshot(table, Chunk(table.ref, 0), position=1, seq=1)) == 100
-    capture.close()
+    plan = capture.plan(table.ref, rows_per_chunk=20)
+    with capture.together():
+        rows = 0
+        for chunk in plan:
+            capture.describe(table.ref)
+            rows += sum(len(batch) for batch in capture.snapshot(table, chunk, position=1, seq=1))
+        assert rows == 100
+        assert len(opened) == 2
+        left: Any = capture.snapshot(table, WHOLE, position=1, seq=1)
+        next(left)
+        left.close()
+        assert opened[-1].closed, "a read that was given up is in a transaction"
+        assert sum(len(batch) for batch in capture.snapshot(table, WHOLE, position=1, seq=1)) == 100
+        assert len(opened) == 3
     assert all(connection.closed for connection in opened)

@@ -253,6 +253,9 @@ class PostgresCapture(Capture):
     def moment(self) -> AbstractContextManager[str]:
         return exported.moment(self._config)
 
+    def together(self) -> AbstractContextManager[None]:
+        return self._kept.together()
+
     def snapshot(
         self,
         table: TableSchema,
@@ -299,7 +302,6 @@ class PostgresCapture(Capture):
 
     def close(self) -> None:
         self._closed.set()
-        self._kept.close()
 
     def _publication(self, connection: Connection) -> publication.Publication:
         found = publication.read(connection, self._config.publication)

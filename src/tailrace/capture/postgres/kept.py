@@ -1,7 +1,7 @@
 """One connection for many chunks: a session costs both sides more than a small chunk does.
 
-A task reads its chunks one after the other. From the first of them on its capture keeps the connection of the
-last question for the next one. Who never reads a chunk keeps nothing open.
+A task reads its chunks one after the other. Meanwhile its capture keeps the connection of the last question
+for the next one.
 """
 
 from __future__ import annotations
@@ -25,9 +25,18 @@ class Kept:
         self._keeps = False
         self._idle: Connection | None = None
 
-    def begin(self) -> None:
-        """A chunk is read: what comes next is likely to be another one."""
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Keep the connection while the block runs."""
         self._keeps = True
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._keeps = False
+                connection, self._idle = self._idle, None
+            if connection is not None:
+                connection.close()
 
     @contextmanager
     def session(self, *, patient: bool = True) -> Iterator[Connection]:
@@ -49,11 +58,3 @@ class Kept:
                 self._idle = connection
                 return
         connection.close()
-
-    def close(self) -> None:
-        """Let go of it."""
-        with self._guard:
-            self._keeps = False
-            connection, self._idle = self._idle, None
-        if connection is not None:
-            connection.close()
