@@ -265,7 +265,6 @@ class PostgresCapture(Capture):
         seq: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[ChangeBatch]:
-        self._kept.begin()
         return snapshot.read(
             self._config,
             table,
