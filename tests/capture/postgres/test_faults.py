@@ -304,18 +304,18 @@ def test_what_is_no_longer_published_stops_a_running_stream(
 
 
 def test_a_commit_that_waits_for_a_standby_is_delivered_but_not_visible_yet(own_server: Server) -> None:
+    # By a restart: of a reload nobody tells when every process has taken it up.
+    own_server.restart(synchronous_standby_names="nobody", synchronous_commit="local")
     source = Source(own_server.database(), ITEMS)
     source.sql("INSERT INTO items VALUES (0)")
     writer = source.database.connect()
+    writer.execute("SET synchronous_commit = on")
     idle = source.database.connect()
     idle.execute("BEGIN; INSERT INTO items VALUES (99)")
     with (
         own_server.admin() as admin,
         background(source.open(), source.start, source.refs, acknowledge=True) as stream,
     ):
-        admin.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-        admin.execute("SELECT pg_reload_conf()")
-        wait_until(lambda: writer.execute("SHOW synchronous_standby_names").fetchone() == ("nobody",))
         pid = writer.info.backend_pid
         writer.pgconn.send_query(b"INSERT INTO items VALUES (1)")
         wait_until(lambda: streamed(stream) == [0, 1])
@@ -343,8 +343,6 @@ def test_a_commit_that_waits_for_a_standby_is_delivered_but_not_visible_yet(own_
         wait_until(lambda: source.confirmed() >= stream.position.version)
         again.close()
         later.wait_visible(stream.position, 5)
-        admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
-        admin.execute("SELECT pg_reload_conf()")
 
 
 def test_no_message_has_the_password(database: Database) -> None:
