@@ -29,7 +29,9 @@ from tests.support.waiting import wait_until
 __all__ = ["postgres"]
 
 ROWS = 8
-GUARDED = "SQLite lets nobody alter a table under its triggers; set up anew it has another generation"
+# SQLite lets nobody alter a table under its triggers (set up anew it has another generation), and knows its rows
+# by a number that stays.
+on_postgres = pytest.mark.parametrize("source", ["postgres"], indirect=True)
 
 
 class Source:
@@ -397,13 +399,12 @@ def test_a_rate_is_that_of_the_last_minute() -> None:
     assert pace.of(replace(plan, id="q")) == (None, None)
 
 
+@on_postgres
 @pytest.mark.parametrize("first", [True, False])
 def test_a_table_that_was_altered_during_its_snapshot_goes_on_with_the_remedy(
     source: Source, query: Query, first: bool
 ) -> None:
     """Of the first chunk the request is still there, and has begun."""
-    if source.url.startswith("sqlite"):
-        pytest.skip(GUARDED)
     query.whole()
     query.control.snapshot("orders")
     query.ops.clear()
@@ -427,12 +428,11 @@ def test_a_table_that_was_altered_during_its_snapshot_goes_on_with_the_remedy(
     assert mended.cursor.complete
 
 
+@on_postgres
 @pytest.mark.parametrize("remedy", ["stop", "whole"])
 def test_a_condition_on_a_table_that_was_altered_meanwhile_is_got_rid_of(
     source: Source, query: Query, remedy: str
 ) -> None:
-    if source.url.startswith("sqlite"):
-        pytest.skip(GUARDED)
     query.whole()
     query.control.snapshot("orders", where="id < 6")
     query.ops.clear()
@@ -454,11 +454,10 @@ def test_a_condition_on_a_table_that_was_altered_meanwhile_is_got_rid_of(
     assert again.cursor.complete
 
 
+@on_postgres
 def test_a_table_without_a_key_that_was_rewritten_during_its_snapshot_goes_on_with_the_remedy(
     source: Source, query: Query
 ) -> None:
-    if source.url.startswith("sqlite"):
-        pytest.skip("SQLite knows its rows by a number that stays")
     source.run("ALTER TABLE orders DROP CONSTRAINT orders_pkey")
     source.run("ALTER TABLE orders REPLICA IDENTITY FULL")
     source.run("INSERT INTO orders SELECT 100 + i, repeat('x', 500), i FROM generate_series(1, 100) i")
