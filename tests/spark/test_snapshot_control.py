@@ -29,8 +29,8 @@ from tests.support.waiting import wait_until
 __all__ = ["postgres"]
 
 ROWS = 8
-# SQLite lets nobody alter a table under its triggers (set up anew it has another generation), and knows its rows
-# by a number that stays.
+# SQLite lets nobody alter a table under its triggers (set up anew it has another generation), and knows its
+# rows by a number that stays.
 on_postgres = pytest.mark.parametrize("source", ["postgres"], indirect=True)
 
 
