@@ -298,6 +298,7 @@ def test_a_running_pipeline_obeys_and_takes_up_a_new_table_without_reading_the_o
     assert markers(tmp_path) == 1
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_table_that_is_added_between_two_runs_is_read_and_the_others_are_not(

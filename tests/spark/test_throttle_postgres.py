@@ -198,6 +198,7 @@ def test_no_more_connections_read_chunks_than_are_allowed(
     query.driver.close()
 
 
+@pytest.mark.long
 def test_a_query_that_is_behind_takes_no_chunks_until_it_has_caught_up(
     shop: Database, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def test_a_bounded_run_waits_for_its_budget_and_ends_with_the_whole_snapshot(
