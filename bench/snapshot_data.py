@@ -59,7 +59,7 @@ def tables(rows: int) -> tuple[Table, ...]:
     `nothing` is empty: what a read of it costs is what a read costs before its first row.
     """
     return (
-        Table("warm", max(1, rows // 10), 8),
+        Table("warm", max(1, rows // 4), 8),
         Table("orders", rows, 8),
         Table("wide60", max(1, rows // 10), 60),
         Table("wide200", max(1, rows // 33), 200),

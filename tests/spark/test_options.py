@@ -14,7 +14,7 @@ def test_defaults_are_the_documented_ones() -> None:
     options = SourceOptions.parse(REQUIRED)
     assert options.tables == ("orders",)
     assert options.starting == "earliest"
-    assert options.max_rows == 200_000
+    assert options.limits == (200_000, 64 * 1024 * 1024)
     assert options.fail_on_data_loss
     assert options.view is None
 

@@ -311,7 +311,6 @@ def test_a_pause_is_over_when_no_chunk_is_left(world: World) -> None:
 
 def test_chunks_are_dealt_to_no_more_tasks_than_there_may_be_connections() -> None:
     chunks = list(range(7))
-    assert [list(hand) for hand in dealt(chunks, None)] == [[chunk] for chunk in chunks]
     assert [list(hand) for hand in dealt(chunks, 3)] == [[0, 3, 6], [1, 4], [2, 5]]
     assert [list(hand) for hand in dealt(chunks, 50)] == [[chunk] for chunk in chunks]
     assert dealt([], 3) == []

@@ -113,7 +113,9 @@ def _objects(struct: pa.StructArray, pieces: list[pa.Array | str], *, loose: boo
 
 def field_of(struct: pa.StructArray, name: str) -> pa.Array:
     """A field's values, null where the struct is. By index: to Arrow, `.name` is a path."""
-    return pc.struct_field(struct, [struct.type.get_field_index(name)])
+    place = struct.type.get_field_index(name)
+    # A copy of the validity and more per field, where there is nothing to merge.
+    return pc.struct_field(struct, [place]) if struct.null_count else struct.field(place)
 
 
 def absent_masks(absent: pa.ListArray | None, rows: int) -> dict[str, npt.NDArray[Any]]:

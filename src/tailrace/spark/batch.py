@@ -63,7 +63,7 @@ class SnapshotReader(DataSourceReader):  # type: ignore[misc]
     @crossing
     def partitions(self) -> list[InputPartition]:
         """One task, or as many as asked for, by key ranges of about equal size."""
-        with closing(open_capture(self._options)) as capture:
+        with closing(open_capture(self._options)) as capture, capture.together():
             table = self._table(capture)
             if self._options.moment is not None and not capture.capabilities.moments:
                 raise ConfigError(

@@ -42,6 +42,7 @@ from tailrace.spark.partitions import ChunkRead, Slice, share
 from tailrace.spark.patience import patiently
 from tailrace.spark.plans import PlanStore
 from tailrace.spark.renewed import Renewed
+from tailrace.spark.room import Room
 from tailrace.spark.sampling import Sampler
 from tailrace.spark.snapshots import Snapshots
 from tailrace.spark.throttle import Throttle, dealt
@@ -100,6 +101,7 @@ class StreamDriver:
         self._generations: dict[TableRef, str] = {}
         self._held: set[str] = set()
         self._renewed = Renewed()
+        self._room = Room(options.limits[0])
         self._initial: Offset | None = None
         self._newest: Offset | None = None
         self._bounded = False
@@ -191,6 +193,7 @@ class StreamDriver:
         begins = jumps.crossed(self._fs, self._root, changelog, start.position.version)
         windows = changelog.plan(begins, end.position.version)
         chunks = self._readable(self._snapshots.reads(start, end, replayed=end != self._newest))
+        self._room.begun(end, sum(read.chunk.rows for read in chunks))
         if chunks:
             # The barrier. Only this process knows what was delivered; visibility never shrinks, so what holds
             # here holds for the executors that read later.
@@ -204,7 +207,8 @@ class StreamDriver:
             return [Slice(tuple(windows), tuple(chunks), tables, progress)]
         parts = self._options.partitions or DEFAULT_PARTITIONS
         slices = [Slice(run, (), tables, progress) for run in share(windows, parts)]
-        runs = dealt(chunks, self._options.throttle.connections)
+        # Two each: one that is done early takes another, and a task reads its chunks by one connection.
+        runs = dealt(chunks, self._options.throttle.connections or 2 * parts)
         return slices + [Slice((), tuple(run), tables, progress) for run in runs]
 
     def _readable(self, chunks: list[ChunkRead]) -> list[ChunkRead]:
@@ -223,6 +227,7 @@ class StreamDriver:
         """Spark has committed everything up to this offset."""
         if self._filler is not None:
             self._filler.acknowledge(self._here(offset).position)
+        self._room.committed(offset)
         self._snapshots.committed(offset)
 
     def report(self) -> dict[str, Any] | None:
@@ -415,7 +420,8 @@ class StreamDriver:
     def _advance(self, start: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
         changelog, at = self._log(), start.position.version
         version = changelog.bound(at, max_rows=max_rows, max_bytes=max_bytes, up_to=self._target)
-        room = None if max_rows is None else max_rows - changelog.rows(at, version)
+        most = None if max_rows is None else max(max_rows, self._room.rows if self._options.roomy else 0)
+        room = None if most is None else most - changelog.rows(at, version)
         parts = self._options.partitions or DEFAULT_PARTITIONS
         self._at = at
         with self._throttle.round() as throttle:

@@ -23,7 +23,7 @@ DESCRIPTIONS: dict[str, str] = {
     "startingOffsets": "Of a new query: `earliest` (snapshot, then changes), `latest` (changes only), or the"
     " JSON of an offset. Default `earliest`.",
     "maxRowsPerTrigger": "At most so many changes a micro-batch; a transaction is never split."
-    " Default 200000.",
+    " Default 200000, and as many rows of snapshots as take about two seconds.",
     "maxBytesPerTrigger": "At most so many bytes of changes a micro-batch. Default 64 MB.",
     "failOnDataLoss": "`true`: stop with the remedy when the source no longer has what comes next."
     " `false`: warn and take a fresh snapshot. Default `true`.",
@@ -69,6 +69,9 @@ DESCRIPTIONS: dict[str, str] = {
 }
 
 
+MAX_ROWS, MAX_BYTES = 200_000, 64 * 1024 * 1024
+
+
 @dataclass(frozen=True)
 class SourceOptions:
     """The options, typed. Travels pickled to executors, so it carries references, never secrets."""
@@ -77,8 +80,8 @@ class SourceOptions:
     tables: tuple[str, ...]
     state_dir: str | None = None
     starting: Literal["earliest", "latest"] | dict[str, Any] = "earliest"
-    max_rows: int = 200_000
-    max_bytes: int = 64 * 1024 * 1024
+    max_rows: int | None = None
+    max_bytes: int | None = None
     fail_on_data_loss: bool = True
     partitions: int | None = None
     view: View | None = None
@@ -97,6 +100,17 @@ class SourceOptions:
     max_changelog_bytes: int = 4 * 1024**3
     owner: str | None = None
     throttle: Limits = field(default_factory=Limits)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Rows and bytes of the log for a micro-batch."""
+        return self.max_rows or MAX_ROWS, self.max_bytes or MAX_BYTES
+
+    @property
+    def roomy(self) -> bool:
+        """Whether snapshots may take more rows than the log: nobody gave a limit, nobody collects a batch."""
+        streamed = self.view in (None, "table", "envelope")
+        return streamed and self.max_rows is None and self.max_bytes is None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -126,8 +140,8 @@ class SourceOptions:
             tables=names_of(given["tables"], "tables"),
             state_dir=given.get("stateDir") or None,
             starting=_starting(given.get("startingOffsets", "earliest")),
-            max_rows=_number(given, "maxRowsPerTrigger", cls.max_rows, 1),
-            max_bytes=_number(given, "maxBytesPerTrigger", cls.max_bytes, 1),
+            max_rows=_number(given, "maxRowsPerTrigger", 0, 1) or None,
+            max_bytes=_number(given, "maxBytesPerTrigger", 0, 1) or None,
             fail_on_data_loss=_choice(given, "failOnDataLoss", ("true", "false"), "true") == "true",
             partitions=_number(given, "numPartitions", 0, 1) or None,
             view=_choice(given, "view", get_args(View), None),  # type: ignore[arg-type]

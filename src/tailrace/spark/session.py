@@ -35,6 +35,7 @@ def defaults(master: str) -> dict[str, str]:
     """The settings for a session on this master."""
     settings = {
         "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.daemon.module": "tailrace.spark.daemon",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",

@@ -102,8 +102,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     @crossing
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch. `start` ends the last batch Spark committed, so it is acknowledged."""
-        rows: int | None = self._options.max_rows
-        size: int | None = self._options.max_bytes
+        rows: int | None
+        size: int | None
+        rows, size = self._options.limits
         if isinstance(limit, ReadAllAvailable):
             rows = size = None
         elif isinstance(limit, ReadMaxRows):
@@ -114,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Rows by Spark's own limit; bytes are ours to keep, Spark has no limit of both."""
-        return ReadMaxRows(self._options.max_rows)
+        return ReadMaxRows(self._options.limits[0])
 
     @crossing
     def prepareForTriggerAvailableNow(self) -> None:

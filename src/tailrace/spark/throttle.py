@@ -60,9 +60,9 @@ class Limits:
         return min(rows, max(self.rows_per_second, LEAST_CHUNK_ROWS))
 
 
-def dealt(chunks: Sequence[Item], hands: int | None) -> list[Sequence[Item]]:
-    """The chunks as tasks: one each, or at most so many tasks, each of which reads its own one by one."""
-    count = len(chunks) if hands is None else min(hands, len(chunks))
+def dealt(chunks: Sequence[Item], hands: int) -> list[Sequence[Item]]:
+    """The chunks as at most so many tasks, each of which reads its own one by one."""
+    count = min(hands, len(chunks))
     return [chunks[hand::count] for hand in range(count)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pytest
 from tailrace.capture.postgres import names
 from tailrace.capture.postgres.config import PostgresConfig
 from tailrace.capture.postgres.copytext import CopyText
+from tailrace.capture.postgres.framed import LEAD, unframe
 from tailrace.capture.postgres.publication import names as quoted_names
 from tailrace.capture.postgres.slots import consumer_of, slot_name
 from tailrace.capture.postgres.types import from_text
@@ -141,6 +143,33 @@ def copies(budget: float) -> int:
     return done
 
 
+def frames(budget: float) -> int:
+    """Messages of a COPY, whole, cut off or damaged: the rows that are there, in order, and no others."""
+    done = 0
+    for seed in fuzzing.seeds(budget):
+        source = random.Random(seed)
+        rows = [
+            _value(source).replace(b"\n", b"").replace(b"\0", b"") + b"\n" for _ in range(source.randrange(9))
+        ]
+        data = bytearray(b"".join(b"d" + struct.pack("!I", len(row) + 4) + row for row in rows))
+        damaged = bool(data) and source.random() < 0.3
+        if damaged:
+            data[source.randrange(len(data))] = source.randrange(256)
+        cut = source.randrange(len(data) + 1)
+        try:
+            count, end = unframe(data, cut)
+            assert end <= cut
+            if not damaged:
+                assert data[:end] == b"".join(LEAD + row for row in rows[:count])
+                following = len(rows[count]) + 5 if count < len(rows) else 0
+                assert not following or cut < end + following
+        except BaseException:
+            print(f"FUZZ_SEED={seed}: {bytes(data)!r}")  # noqa: T201
+            raise
+        done += 1
+    return done
+
+
 def _name(source: random.Random) -> str:
     made = "".join(source.choice((*_AWKWARD, "a", "B", "1")) for _ in range(source.randint(1, 20)))
     while len(made.encode()) > 63:
@@ -181,6 +210,7 @@ def test_any_text_fits_its_type_or_is_kept_as_it_is() -> None:
 
 def test_any_bytes_are_rows_of_a_copy_or_refused() -> None:
     assert copies(fuzzing.seconds(0.1)) > 20
+    assert frames(fuzzing.seconds(0.05)) > 20
 
 
 def test_any_name_is_quoted_and_found_again(database: Database) -> None:
@@ -194,4 +224,5 @@ def test_damage_is_refused_for_ten_minutes(stream: list[bytes], database: Databa
     assert refused > passed > 0
     assert texts_of_types(fuzzing.seconds(0.1, LONG))
     assert copies(fuzzing.seconds(0.1, LONG))
+    assert frames(fuzzing.seconds(0.05, LONG))
     assert identifiers(database, fuzzing.seconds(0.1, LONG))

@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,9 +14,11 @@ from urllib.parse import quote
 import pytest
 from psycopg import pq
 
-from tailrace.capture.postgres import PostgresConfig
+from tailrace.capture.contract import Chunk
+from tailrace.capture.postgres import PostgresCapture, PostgresConfig
 from tailrace.capture.postgres.client import connect
 from tailrace.model.errors import ConfigError
+from tailrace.model.table import TableRef
 from tests.support.certificates import EXPIRED, Authority, Certificate
 from tests.support.postgres import PASSWORD, Database, Server, binaries
 from tests.support.waiting import wait_until
@@ -238,3 +241,25 @@ def test_scram_is_bound_to_the_channel(secured: Secured, database: Database, rep
     # Without TLS there is no channel to bind to, and no password is sent.
     remedy = refused(database.url("?channel_binding=require"), replication, "channel binding")
     assert "channel_binding" in remedy
+
+
+def test_a_snapshot_is_the_same_in_the_clear_and_by_tls(secured: Secured) -> None:
+    secured.database.sql(
+        "CREATE TABLE IF NOT EXISTS same (id int PRIMARY KEY, a text, b timestamptz, c numeric(8,2))",
+        "INSERT INTO same SELECT i, repeat(chr(9 + i % 4) || '\\' || i, i % 9), now(), i / 7.0"
+        " FROM generate_series(1, 5000) i",
+    )
+    ref = TableRef("public", "same")
+
+    def rows(url: str) -> list[dict[str, Any]]:
+        config = PostgresConfig.from_url(url, {"batch_bytes": 50_000})
+        with closing(PostgresCapture(config)) as capture:
+            table = capture.describe(ref)
+            found = capture.snapshot(table, Chunk(ref, 0), position=1, seq=0)
+            return [row for batch in found for row in batch.data["after"].to_pylist()]
+
+    with secured.server.admin(secured.database.name) as admin:
+        admin.execute("GRANT SELECT ON same TO open")
+    encrypted = rows(secured.url(sslrootcert=secured.authority.root))
+    assert len(encrypted) == 5000
+    assert encrypted == rows(secured.url("open", sslmode="disable"))

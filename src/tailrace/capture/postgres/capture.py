@@ -80,7 +80,7 @@ class PostgresCapture(Capture):
             return table_names.tables(connection)
 
     def resolve(self, names: Sequence[str]) -> list[TableRef]:
-        with session(self._config) as connection:
+        with self._kept.session(patient=False) as connection:
             return table_names.resolve(connection, names)
 
     def describe(self, ref: TableRef) -> TableSchema:
@@ -240,7 +240,8 @@ class PostgresCapture(Capture):
     def plan(
         self, table: TableRef, *, rows_per_chunk: int, bytes_per_chunk: int | None = None
     ) -> list[Chunk]:
-        return snapshot.plan(self._config, table, rows_per_chunk, bytes_per_chunk)
+        session = self._kept.session
+        return snapshot.plan(self._config, table, rows_per_chunk, bytes_per_chunk, session=session)
 
     def check_condition(self, table: TableRef, where: str) -> None:
         conditions.check(self._config, table, where)

@@ -8,6 +8,9 @@ at once and only where a column has any. It is exact for every byte a text can h
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pv
@@ -29,34 +32,54 @@ _PARSE = pv.ParseOptions(
 
 
 class CopyText:
-    """Reads rows of a fixed number of columns."""
+    """Reads rows of a fixed number of columns; with `lead`, a field before them is none of them.
 
-    def __init__(self, columns: int) -> None:
+    `types` are those that Arrow may read right away, by column; their texts have no escapes.
+    """
+
+    def __init__(
+        self, columns: int, *, lead: bool = False, types: Mapping[int, pa.DataType] | None = None
+    ) -> None:
         self._names = [str(place) for place in range(columns)]
-        self._convert = pv.ConvertOptions(
+        self._fields = [*(["lead"] if lead else []), *self._names]
+        self._texts = self._options({})
+        self._typed = self._options(types) if types else None
+
+    def _options(self, types: Mapping[int, pa.DataType]) -> pv.ConvertOptions:
+        return pv.ConvertOptions(
             check_utf8=False,
-            column_types=dict.fromkeys(self._names, pa.binary()),
+            include_columns=self._names,
+            column_types={name: types.get(int(name), pa.binary()) for name in self._names},
             null_values=["\\N"],
             strings_can_be_null=True,
+            true_values=["t"],
+            false_values=["f"],
         )
 
     def read(self, data: bytes | bytearray) -> list[pa.Array]:
-        """Whole rows as binary columns, unescaped."""
+        """Whole rows as columns: binary, unescaped, or of their type where all their texts fit it."""
         if not data or not self._names:
             return [pa.nulls(0, pa.binary())] * len(self._names)
         if data.startswith(_BOM):
             # The reader drops one at the very beginning, which is a text's own here.
             data = _BOM + data
         options = pv.ReadOptions(
-            use_threads=False, column_names=self._names, block_size=max(len(data) + 1, 1 << 16)
+            use_threads=False, column_names=self._fields, block_size=max(len(data) + 1, 1 << 16)
         )
+        columns = [column.combine_chunks() for column in self._parsed(data, options).columns]
+        if b"\\" not in data:
+            return columns
+        return [unescape(column) if pa.types.is_binary(column.type) else column for column in columns]
+
+    def _parsed(self, data: bytes | bytearray, options: pv.ReadOptions) -> pa.Table:
+        if self._typed is not None:
+            # A text that does not fit is rare (an infinite date), and costs the buffer a second look.
+            with contextlib.suppress(pa.ArrowInvalid):
+                return pv.read_csv(pa.BufferReader(data), options, _PARSE, self._typed)
         try:
-            table = pv.read_csv(pa.BufferReader(data), options, _PARSE, self._convert)
+            return pv.read_csv(pa.BufferReader(data), options, _PARSE, self._texts)
         except pa.ArrowInvalid:
             raise _broken("a row has another number of columns than was asked for") from None
-        escaped = b"\\" in data
-        columns = [column.combine_chunks() for column in table.columns]
-        return [unescape(column) for column in columns] if escaped else columns
 
 
 def _broken(what: str) -> DataError:

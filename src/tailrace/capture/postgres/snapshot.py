@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -29,25 +28,30 @@ from tailrace.capture.postgres.privileges import missing
 from tailrace.capture.postgres.types import Decoded, from_text
 from tailrace.model.change import TS, ChangeBatch, schema_of
 from tailrace.model.errors import ConfigError, NeedsOperator, SchemaDrift
-from tailrace.model.table import TableRef, TableSchema, quote
+from tailrace.model.table import ColumnType, TableRef, TableSchema, quote
 
-_MOST_ROWS = 65_536
 Session = Callable[[], AbstractContextManager[Connection]]
 # A column costs something in every batch, so that of a wide table a batch is larger.
 _COLUMN_BYTES = 32 << 10
 
 
 def plan(
-    config: PostgresConfig, ref: TableRef, rows_per_chunk: int, bytes_per_chunk: int | None = None
+    config: PostgresConfig,
+    ref: TableRef,
+    rows: int,
+    nbytes: int | None = None,
+    *,
+    session: Session | None = None,
 ) -> list[Chunk]:
     """Cut a table into ranges of about that many rows, or bytes if those are fewer rows. Never empty."""
-    if rows_per_chunk < 1 or (bytes_per_chunk is not None and bytes_per_chunk < 1):
+    if rows < 1 or (nbytes is not None and nbytes < 1):
         raise ConfigError("a chunk must have at least one row, and one byte")
-    with opened(config, patient=True) as connection:
+    with session() if session is not None else opened(config, patient=True) as connection:
         try:
             begin(connection)
-            found = catalog.existing(connection, ref)
-            return chunks.plan(connection, found, rows_per_chunk, nbytes=bytes_per_chunk)
+            planned = chunks.plan(connection, catalog.existing(connection, ref), rows, nbytes=nbytes)
+            connection.execute("COMMIT")
+            return planned
         except psycopg.errors.InsufficientPrivilege as error:
             raise _forbidden(config, ref, error) from None
 
@@ -74,11 +78,15 @@ def read(
             bounds, wish = chunks.condition(connection, found, chunk), f"({chunk.where})"
             where = " AND ".join(part for part in (bounds, wish if chunk.where else "") if part)
             query = f"SELECT {names} FROM {found.sql}" + (f" WHERE {where}" if where else "")
-            ts = time.time_ns() // 1000
+            made = _Rows(wanted, position, time.time_ns() // 1000)
             nbytes = max(config.batch_bytes, _COLUMN_BYTES * len(wanted.columns))
-            copied = buffers(config, connection, query, rows=_MOST_ROWS, nbytes=nbytes)
-            for cells, count in _decoded(wanted, copied):
-                yield _batch(wanted, cells, count, position=position, seq=seq, ts=ts)
+            copied = buffers(config, connection, query, nbytes)
+            text = CopyText(len(wanted.columns), lead=True, types=_direct(config, wanted))
+            for data, count in copied:
+                # The server goes on meanwhile, as far as the socket has room.
+                read = zip(text.read(data), wanted.columns, strict=True)
+                cells = [_cell(values, column.type) for values, column in read]
+                yield made.batch(cells, count, seq)
                 seq += count
             if chunk.moment is not None:
                 exported.unchanged(connection, found)
@@ -101,24 +109,19 @@ def begin(connection: Connection, moment: str | None = None) -> None:
         exported.enter(connection, moment)
 
 
-def _decoded(
-    table: TableSchema, copied: Iterator[tuple[bytearray, int]]
-) -> Iterator[tuple[list[Decoded], int]]:
-    """Buffers of rows as columns, each decoded while the next is read: the server need not wait for us."""
-    text, kinds = CopyText(len(table.columns)), [column.type for column in table.columns]
+def _direct(config: PostgresConfig, table: TableSchema) -> dict[int, pa.DataType]:
+    """The columns whose text Arrow may read as their type while it cuts the rows, which is cheaper.
 
-    def decode(data: bytearray) -> list[Decoded]:
-        return [from_text(values, kind) for values, kind in zip(text.read(data), kinds, strict=True)]
+    Not where a type was given by hand: texts of other types may have blanks around them, which it ignores.
+    """
+    kinds = {} if config.types else dict(enumerate(column.type for column in table.columns))
+    return {place: kind.arrow for place, kind in kinds.items() if kind.name not in ("string", "binary")}
 
-    with ThreadPoolExecutor(1, "decode") as other:
-        waiting: tuple[Future[list[Decoded]], int] | None = None
-        for data, count in copied:
-            begun = other.submit(decode, data), count
-            if waiting is not None:
-                yield waiting[0].result(), waiting[1]
-            waiting = begun
-        if waiting is not None:
-            yield waiting[0].result(), waiting[1]
+
+def _cell(values: pa.Array, kind: ColumnType) -> Decoded:
+    if kind.name == "binary" or values.type != kind.arrow:
+        return from_text(values, kind)
+    return values, None
 
 
 def _locked(
@@ -171,27 +174,35 @@ def _project(table: TableSchema, columns: Sequence[str]) -> TableSchema:
     return replace(table, columns=tuple(table.column(name) for name in columns))
 
 
-def _batch(
-    table: TableSchema, cells: Sequence[Decoded], count: int, *, position: int, seq: int, ts: int
-) -> ChangeBatch:
-    exact = [(c.name, tags) for c, (_, tags) in zip(table.columns, cells, strict=True) if tags is not None]
-    optional = [
-        pa.StructArray.from_arrays(
-            [tags for _, tags in exact], fields=[pa.field(name, pa.string()) for name, _ in exact]
-        )
-    ]
-    optional = optional if exact else []
-    data = pa.RecordBatch.from_arrays(
-        [
-            pa.repeat(pa.scalar("r", pa.string()), count),
-            pa.repeat(pa.scalar(position, pa.int64()), count),
-            pa.array(np.arange(seq, seq + count, dtype=np.int64)),
-            pa.nulls(count, pa.string()),
-            pa.repeat(pa.scalar(ts, TS), count),
-            pa.nulls(count, table.struct),
-            pa.Array.from_buffers(table.struct, count, [None], 0, 0, [typed for typed, _ in cells]),
-            *optional,
-        ],
-        schema=schema_of(table, [pa.field("after_exact", array.type) for array in optional]),
-    )
-    return ChangeBatch(table, data)
+class _Rows:
+    """Makes the batches of one read. What is the same in every row is made once, for the largest so far."""
+
+    def __init__(self, table: TableSchema, position: int, ts: int) -> None:
+        self._table, self._position, self._ts = table, position, ts
+        self._same: list[pa.Array] = []
+        self._room = 0
+
+    def batch(self, cells: Sequence[Decoded], count: int, seq: int) -> ChangeBatch:
+        """So many rows, numbered from `seq`."""
+        table = self._table
+        if count > self._room:
+            self._room = count
+            self._same = [
+                pa.repeat(pa.scalar("r", pa.string()), count),
+                pa.repeat(pa.scalar(self._position, pa.int64()), count),
+                pa.nulls(count, pa.string()),
+                pa.repeat(pa.scalar(self._ts, TS), count),
+                pa.nulls(count, table.struct),
+            ]
+        op, position, xid, ts, before = (column.slice(0, count) for column in self._same)
+        after = pa.Array.from_buffers(table.struct, count, [None], 0, 0, [typed for typed, _ in cells])
+        columns = [op, position, pa.array(np.arange(seq, seq + count)), xid, ts, before, after]
+        exact = [
+            (c.name, tags) for c, (_, tags) in zip(table.columns, cells, strict=True) if tags is not None
+        ]
+        if not exact:
+            return ChangeBatch(table, pa.RecordBatch.from_arrays(columns, schema=schema_of(table)))
+        fields = [pa.field(name, pa.string()) for name, _ in exact]
+        tagged = pa.StructArray.from_arrays([tags for _, tags in exact], fields=fields)
+        schema = schema_of(table, [pa.field("after_exact", tagged.type)])
+        return ChangeBatch(table, pa.RecordBatch.from_arrays([*columns, tagged], schema=schema))

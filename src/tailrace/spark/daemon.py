@@ -1,0 +1,40 @@
+"""The process that Spark forks its Python workers from, with everything they need imported once.
+
+Spark starts one for each kind of worker and forks it for each question it has: a table's schema, a plan, a
+task. A child of Spark's own daemon begins by importing what the source needs, which takes longer than most
+questions do. `spark.python.daemon.module` names this module instead; sessions of others may do without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+
+from pyspark import daemon
+
+_WANTED = (
+    "tailrace.spark.source",
+    "tailrace.spark.batch",
+    "tailrace.app.backends",
+    "tailrace.capture.sqlite",
+)
+# Drivers are extras: one that is not installed is not needed either.
+_DRIVERS = ("tailrace.capture.postgres",)
+
+
+def _prepare() -> None:
+    for name in (*sys.argv[1:2], *_WANTED):
+        importlib.import_module(name)
+    for name in _DRIVERS:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    import pyarrow as pa
+
+    # The first array makes Arrow look for pandas, which takes its time.
+    pa.array([1])
+
+
+if __name__ == "__main__":
+    _prepare()
+    daemon.manager()
