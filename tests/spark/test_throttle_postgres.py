@@ -150,7 +150,7 @@ READING = (
 )
 
 
-@pytest.mark.parametrize(("limit", "expected"), [("2", 2), (None, 6)])
+@pytest.mark.parametrize(("limit", "expected"), [("2", 2), (None, 4)])
 def test_no_more_connections_read_chunks_than_are_allowed(
     shop: Database, tmp_path: Path, limit: str | None, expected: int
 ) -> None:

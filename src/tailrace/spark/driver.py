@@ -41,6 +41,7 @@ from tailrace.spark.orders import Orders
 from tailrace.spark.partitions import ChunkRead, Slice, share
 from tailrace.spark.patience import patiently
 from tailrace.spark.plans import PlanStore
+from tailrace.spark.read import VISIBLE_TIMEOUT
 from tailrace.spark.renewed import Renewed
 from tailrace.spark.room import Room
 from tailrace.spark.sampling import Sampler
@@ -50,7 +51,6 @@ from tailrace.spark.throttle import Throttle, dealt
 LONG_POLL = 0.5
 NEVER = 2**62
 LOOK_FOR_REQUESTS = 1.0
-VISIBLE_TIMEOUT = 60.0
 DEFAULT_PARTITIONS = 2
 # A bounded query that is far behind hands over this much while more is captured beside it.
 ENOUGH_BYTES = 48 << 20
