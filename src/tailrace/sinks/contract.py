@@ -1,7 +1,8 @@
 """The contract of sinks: where changes go, and what a return from a sink permits.
 
-There are two kinds. A `TableSink` keeps tables equal to their source and takes net changes. A `FeedSink`
-passes every change on, in order. A sink is never shared by two pipelines.
+There are three kinds. A `TableSink` keeps tables equal to their source and takes net changes. A `FeedSink`
+passes every change on, in order. A `DocumentSink` keeps documents by id, and has rules of its own
+(see there). A sink is never shared by two pipelines.
 
 **Threads.** Calls for one target of a table sink come one after the other, calls for different targets at the
 same time, from several threads. A feed sink is called one call at a time. `hurry` may come at any time, from
@@ -29,10 +30,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.model.change import ChangeBatch
+from tailrace.model.errors import UsageError
 from tailrace.model.net import NetChanges
 from tailrace.model.table import TableSchema
 
@@ -130,6 +134,154 @@ class FeedSink(ABC):
         """A stop was asked for: a `write` that waits for its receiver raises Transient instead.
 
         For good: later writes try once. A sink that never waits need not do anything.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything; what was not flushed may be lost. Idempotent."""
+
+
+@dataclass(frozen=True)
+class DocumentBatch:
+    """Documents of one index, each a complete JSON text by its id; null says that there is none any more.
+
+    An id occurs once. `version` is the end of the micro-batch in the source's log: all documents were built
+    from the source after everything up to there was visible. Texts may be Arrow's large strings.
+    """
+
+    index: str
+    ids: pa.StringArray | pa.LargeStringArray
+    documents: pa.StringArray | pa.LargeStringArray
+    version: int
+
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.documents):
+            raise UsageError(f"index {self.index}: {len(self.ids)} ids and {len(self.documents)} documents")
+        if self.ids.null_count or len(pc.unique(self.ids)) < len(self.ids):
+            raise UsageError(f"index {self.index}: an id is null, or twice in one batch")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A document that the destination will never take as it is, and why. The reason shows no value of it."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class DocumentReport:
+    """What a call did with each document of its batch: wrote, deleted or rejected it, or found it `stale`.
+
+    Stale is what the destination has in a newer version. A delete of what is not there counts as deleted.
+    `notes` are sentences for the log. Reports of the pieces of a batch add up.
+    """
+
+    written: int = 0
+    deleted: int = 0
+    stale: int = 0
+    rejected: tuple[Rejection, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __add__(self, other: DocumentReport) -> DocumentReport:
+        return DocumentReport(
+            self.written + other.written,
+            self.deleted + other.deleted,
+            self.stale + other.stale,
+            self.rejected + other.rejected,
+            self.notes + other.notes,
+        )
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What an index was filled from: it is complete as of `position`, for exactly this source and schema.
+
+    `source` is the identity of the server, `consumer` that of the capture (slot or cursor). Whoever finds
+    another marker than its own, positions aside, must fill the index again.
+    """
+
+    source: str
+    database: str
+    consumer: str
+    position: int
+    schema_hash: str
+
+
+class DocumentSink(ABC):
+    """Keeps the documents of indexes, by id, each in its newest version.
+
+    **Who calls.** The driver calls `ensure` before anything else of an index; then, where `seeded` is not
+    what it expects, `clear`, and `mark_seeded` once every document is written and flushed. Documents are
+    written by executors: each opens the sink for itself, from its pickled settings, and writes its own ids of
+    the batch, so several processes write to one index at the same time. A sink that is `local` is written by
+    the driver alone. One object is used by one thread at a time.
+
+    **Pickling.** A sink pickles as its settings. What it has open stays behind and is opened again by the
+    first call that needs it. Making one opens nothing.
+
+    **Versions.** They decide, not the order of calls. A document or a delete with a lower version than what
+    the index has for the id changes nothing and is counted `stale`. An equal version is the same batch again,
+    built anew, perhaps from a later moment: it is written again. A delete is remembered with its version, so
+    that a late writer with a lower one cannot bring the document back; how long, every sink states, and it
+    must be longer than a writer can be late. Readers never see a deleted document.
+
+    **Replays.** After a fault the same batch comes again: whole, in part, cut differently, twice at once, or
+    after later ones. Versions make all of these harmless. A feed of documents (`stdout`) passes them on
+    again, with their version.
+
+    **What a return means.** When `flush` has returned, everything written through this object is durable and
+    can be read; the executor flushes before its task ends, the batch is acknowledged after all of them. What
+    was not flushed may be lost. `read` sees what was flushed.
+
+    **Failure.** A failure of the whole call is an exception of `tailrace.model.errors`, as above, and never
+    means that nothing was written. A document that the destination refuses, and would refuse again, is an
+    entry in `DocumentReport.rejected`; the others of the call are written all the same.
+    """
+
+    # Only the process that made it can write: to its standard output, to its memory.
+    local: ClassVar[bool] = False
+
+    @abstractmethod
+    def ensure(self, index: str, mapping: Mapping[str, Any]) -> None:
+        """Make sure that the index can take documents of this mapping; ConfigError where it never could.
+
+        Creates it empty where it does not exist, and keeps every document where it does. Idempotent, and
+        safe when several processes call it at once.
+        """
+
+    @abstractmethod
+    def seeded(self, index: str) -> Marker | None:
+        """What the index is complete from; None where it was never marked, or was cleared since."""
+
+    @abstractmethod
+    def mark_seeded(self, index: str, marker: Marker) -> None:
+        """Record, durably, that the index is complete. Replaces an earlier marker."""
+
+    @abstractmethod
+    def clear(self, index: str) -> None:
+        """Forget the index's documents, deletes, versions and marker, for it is to be filled again.
+
+        What follows may have lower versions: they may be positions of another source. Nobody writes to the
+        index meanwhile.
+        """
+
+    @abstractmethod
+    def write(self, batch: DocumentBatch) -> DocumentReport:
+        """Write and delete documents. An empty batch does nothing."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Return when everything written through this object is durable and visible to readers."""
+
+    @abstractmethod
+    def read(self, index: str) -> pa.Table:
+        """The documents as they are now, by id: columns `id`, `version`, `document`. For checks.
+
+        UsageError where there is no such index.
         """
 
     @abstractmethod
