@@ -127,13 +127,15 @@ class Aggregate:
     """One value over the rows of another place, which has no members of its own.
 
     `column` is what is summed, averaged or compared; `ids` are the place's keys. `kind` is what the document
-    shows; of `ids` that of each element.
+    shows; of `ids` that of each element. Through a junction a row counts once for each junction row that
+    leads to it; with `distinct` it counts once.
     """
 
     place: Place
     function: Function
     column: str | None = None
     kind: Kind | None = None
+    distinct: bool = False
 
 
 Value = Scalar | Geo | Group | Constant | Expression | Related | Aggregate
@@ -178,20 +180,22 @@ class Order:
 class SoftDelete:
     """A row of the root for which this is true has no document: NULL is not true.
 
-    Without `when` the column counts as true where it is not NULL, and a boolean one where it is true.
+    The column counts as true where it is not NULL, a boolean one where it is true. With `when` all of these
+    must be true as well.
     """
 
     column: str
-    when: Filter | None = None
+    when: tuple[Filter, ...] = ()
 
 
 @dataclass(frozen=True)
 class Through:
-    """The junction of a many-to-many link."""
+    """The junction of a many-to-many link. Only junction rows that pass `filters` link anything."""
 
     table: TableSchema
     left: tuple[str, ...]
     right: tuple[str, ...]
+    filters: tuple[Filter, ...] = ()
 
 
 @dataclass(frozen=True)
