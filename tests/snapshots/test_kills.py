@@ -72,8 +72,8 @@ def restarted_without_rights(r: Rig) -> None:
 
 
 @databases("postgres")
-def test_a_snapshot_killed_five_times_is_whole_and_no_finished_chunk_was_read_twice(rig: Make) -> None:
-    killed_and_restarted(rig, 5, chunks=12)
+def test_a_snapshot_killed_three_times_is_whole_and_no_finished_chunk_was_read_twice(rig: Make) -> None:
+    killed_and_restarted(rig, 3, chunks=12)
 
 
 @pytest.mark.long
