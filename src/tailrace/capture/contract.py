@@ -17,11 +17,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from tailrace.model.change import ChangeBatch, Part
 from tailrace.model.errors import ConfigError, IdentityMismatch
 from tailrace.model.filters import Condition, Filter
 from tailrace.model.position import Position
-from tailrace.model.table import TableRef, TableSchema
+from tailrace.model.table import ColumnType, TableRef, TableSchema
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,8 @@ class Capture(ABC):
 
     kind: str
     capabilities: Capabilities
+    # What the source's SQL is called by sqlglot; empty where `query` is not for it.
+    dialect: str = ""
 
     @abstractmethod
     def identity(self) -> str:
@@ -297,6 +301,33 @@ class Capture(ABC):
         SchemaDrift where the table no longer has the columns of `table`. With `columns` only those are read
         (the images then have only those fields).
         """
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] | Mapping[str, Any],  # noqa: ARG002
+        columns: Sequence[tuple[str, ColumnType]],  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one statement of ours that only reads, in the source's SQL (`dialect`), as of now.
+
+        One statement, in one transaction that ends with it: it blocks no writer. Rows come in batches of a
+        bounded size, with `columns` as their columns, by name, typed by the same functions as rows of a
+        snapshot: a value is the same whichever way it came. A value that its type cannot hold is null, and
+        stands tagged, as `tailrace.model.change` describes, in a last column `exact`, a struct of strings,
+        which a batch has only where it needs it. No batch at all where there is no row.
+
+        `parameters` are for the placeholders of the source's driver: postgres `%s` or `%(name)s` (any other
+        `%` of the statement is doubled, a list is an array), sqlite `?` or `:name`. Errors tell no row's
+        values. While `together` runs the connection may be shared.
+        """
+        raise ConfigError(f"a {self.kind} source cannot be asked in SQL: {sql[:40]!r}")
+
+    def told_before(self, table: TableSchema) -> frozenset[str]:
+        """The columns whose values the log now has of a row as it was before an update or delete.
+
+        An update that has no before image at all did not change any of them.
+        """
+        return frozenset(column.name for column in table.columns)
 
     @abstractmethod
     def lag(self, position: Position) -> Lag:

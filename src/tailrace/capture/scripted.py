@@ -8,6 +8,7 @@ does. `ScriptedCapture` reads it under the whole contract, so a restart is a new
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.capture.answers import Columns, answer
 from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag
 from tailrace.model.change import TS, ChangeBatch, Op, Part, schema_of
 from tailrace.model.errors import (
@@ -28,7 +30,7 @@ from tailrace.model.errors import (
     UsageError,
 )
 from tailrace.model.position import Position
-from tailrace.model.table import Column, ColumnType, TableRef, TableSchema
+from tailrace.model.table import Column, ColumnType, TableRef, TableSchema, quote
 
 Row = Mapping[str, Any]
 ALL = Capabilities(
@@ -185,6 +187,7 @@ class ScriptedCapture(Capture):
     """Reads a `ScriptedSource`. `replay` makes `live` begin that many transactions too early, once a call."""
 
     kind = "scripted"
+    dialect = "sqlite"
 
     def __init__(
         self,
@@ -375,6 +378,31 @@ class ScriptedCapture(Capture):
         if rows:
             events = [Event(Op.READ, table.ref, None, row) for row in rows]
             yield batch_of(table, events, position, range(seq, seq + len(rows)))
+
+    def query(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any], columns: Columns
+    ) -> Iterator[pa.RecordBatch]:
+        """By a SQLite database in memory that has the rows of the script, made for each question."""
+        with self.source.changed:
+            tables = {
+                ref: (self.source.schemas[ref], list(rows.values())) for ref, rows in self.source.rows.items()
+            }
+        connection = sqlite3.connect(":memory:")
+        try:
+            for ref, (schema, rows) in tables.items():
+                names = ", ".join(quote(column.name) for column in schema.columns)
+                connection.execute(f"CREATE TABLE {quote(ref.name)} ({names})")
+                marks = ", ".join("?" * len(schema.columns))
+                connection.executemany(
+                    f"INSERT INTO {quote(ref.name)} VALUES ({marks})",
+                    [[row.get(column.name) for column in schema.columns] for row in rows],
+                )
+            found = connection.execute(sql, parameters).fetchall()
+        finally:
+            connection.close()
+        if found:
+            cells = zip(zip(*found, strict=True), columns, strict=True)
+            yield answer(columns, [(pa.array(values, kind.arrow), None) for values, (_, kind) in cells])
 
     def lag(self, position: Position) -> Lag:
         return Lag(changes=self.source.head - position.version)

@@ -6,6 +6,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
+
+import pyarrow as pa
 
 from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag, Load
 from tailrace.capture.postgres import (
@@ -15,6 +18,7 @@ from tailrace.capture.postgres import (
     load,
     provision,
     publication,
+    query,
     slots,
     snapshot,
     timelines,
@@ -33,7 +37,7 @@ from tailrace.model.change import ChangeBatch, Part
 from tailrace.model.errors import IdentityMismatch, SetupMissing, Transient, UsageError
 from tailrace.model.filters import Condition, Filter
 from tailrace.model.position import Position
-from tailrace.model.table import TableRef, TableSchema
+from tailrace.model.table import ColumnType, TableRef, TableSchema
 
 _POLL = 0.01
 
@@ -42,6 +46,7 @@ class PostgresCapture(Capture):
     """Changes of a PostgreSQL database, by logical replication."""
 
     kind = "postgres"
+    dialect = "postgres"
     capabilities = Capabilities(
         before_images=True,
         transactions=True,
@@ -275,6 +280,20 @@ class PostgresCapture(Capture):
             columns=columns,
             session=self._kept.session,
         )
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] | Mapping[str, Any],
+        columns: Sequence[tuple[str, ColumnType]],
+    ) -> Iterator[pa.RecordBatch]:
+        return query.read(self._config, sql, parameters, columns, session=self._kept.session)
+
+    def told_before(self, table: TableSchema) -> frozenset[str]:
+        with self._kept.session(patient=False) as connection:
+            found = catalog.existing(connection, table.ref)
+            told = catalog.told_before(connection, found)
+        return frozenset(column.name for column in table.columns if column.name in told)
 
     def lag(self, position: Position) -> Lag:
         """Bytes to the log's end, and since when the oldest transaction after `position` waits.

@@ -124,6 +124,25 @@ ORDER BY 1, 2
 """
 
 
+_TOLD = """
+SELECT CASE c.relreplident WHEN 'f' THEN ARRAY(
+    SELECT a.attname::text FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+  ELSE ARRAY(
+    SELECT a.attname::text
+    FROM pg_catalog.pg_index i
+    CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+    WHERE i.indrelid = c.oid AND i.indisvalid AND k.place <= i.indnkeyatts
+    AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
+        WHEN 'd' THEN i.indisprimary AND i.indimmediate ELSE false END)
+  END
+FROM pg_catalog.pg_class c
+WHERE c.relkind = 'r' AND (
+    c.oid = %(oid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s::oid::regclass)))
+"""
+
+
 def domains(connection: Connection) -> dict[int, tuple[int, int]]:
     """Every domain's base type and modifier, for `types.column_type`."""
     rows = connection.execute(
@@ -150,6 +169,15 @@ def without_key(connection: Connection, found: Relation) -> list[TableRef]:
     """The table, or those of its partitions, whose log has not the primary key of a row as it was."""
     rows = connection.execute(_WITHOUT_KEY, {"oid": found.oid, "key": list(found.key)}).fetchall()
     return [TableRef(schema, name) for schema, name in rows]
+
+
+def told_before(connection: Connection, found: Relation) -> frozenset[str]:
+    """The columns that the log has of a row as it was: of the table, or of every one of its partitions."""
+    rows = connection.execute(_TOLD, {"oid": found.oid}).fetchall()
+    if not rows:
+        # A partitioned table without partitions has no rows either.
+        return frozenset(attribute.name for attribute in found.attributes)
+    return frozenset.intersection(*(frozenset(names) for (names,) in rows))
 
 
 def existing(connection: Connection, ref: TableRef) -> Relation:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
 
 from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Finding, Lag
-from tailrace.capture.sqlite import catalog, conditions, drift, meta, provision, snapshot
+from tailrace.capture.sqlite import catalog, conditions, drift, meta, provision, query, snapshot
 from tailrace.capture.sqlite import filters as sql_filters
 from tailrace.capture.sqlite.acknowledge import Acknowledger
 from tailrace.capture.sqlite.client import IDENTITY_REMEDY, reading, writing
@@ -18,7 +21,7 @@ from tailrace.model.change import ChangeBatch, Part
 from tailrace.model.errors import IdentityMismatch, Transient, UsageError
 from tailrace.model.filters import Condition, Filter
 from tailrace.model.position import Position
-from tailrace.model.table import TableRef, TableSchema
+from tailrace.model.table import ColumnType, TableRef, TableSchema
 
 _POLL = 0.005
 
@@ -27,6 +30,7 @@ class SqliteCapture(Capture):
     """Changes of a SQLite database, by triggers that write a log in the same file."""
 
     kind = "sqlite"
+    dialect = "sqlite"
     capabilities = Capabilities(
         before_images=True,
         transactions=True,
@@ -192,6 +196,14 @@ class SqliteCapture(Capture):
         columns: Sequence[str] | None = None,
     ) -> Iterator[ChangeBatch]:
         return snapshot.read(self._config, table, chunk, position=position, seq=seq, columns=columns)
+
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] | Mapping[str, Any],
+        columns: Sequence[tuple[str, ColumnType]],
+    ) -> Iterator[pa.RecordBatch]:
+        return query.read(self._config, sql, parameters, columns)
 
     def lag(self, position: Position) -> Lag:
         self._expect(position)

@@ -10,7 +10,7 @@ already is skipped.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tailrace.capture.sqlite.decode import lenient_text
@@ -35,7 +35,10 @@ class Pace:
 
 
 def steps(
-    connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], pace: Pace
+    connection: sqlite3.Connection,
+    sql: str,
+    parameters: Sequence[Any] | Mapping[str, Any],
+    pace: Pace,
 ) -> Iterator[list[tuple[Any, ...]]]:
     """The query's rows, some at a time. The caller holds the read transaction."""
     given = 0

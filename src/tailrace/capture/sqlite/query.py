@@ -1,0 +1,61 @@
+"""The rows of one statement of ours, in one read transaction that ends with it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.capture.answers import Columns, answer
+from tailrace.capture.sqlite import decode
+from tailrace.capture.sqlite.client import connect, translated
+from tailrace.capture.sqlite.config import SqliteConfig
+from tailrace.capture.sqlite.decode import Cells
+from tailrace.capture.sqlite.rows import Pace, steps
+
+_STEP = 4096
+
+
+def read(
+    config: SqliteConfig, sql: str, parameters: Sequence[Any] | Mapping[str, Any], columns: Columns
+) -> Iterator[pa.RecordBatch]:
+    """The rows, decoded as those of a chunk are."""
+    connection = connect(config, "ro")
+    try:
+        if sqlite3.sqlite_version_info < (3, 41):
+            connection.create_function("unhex", 1, _unhex, deterministic=True)
+        with translated(config):
+            connection.execute("BEGIN")
+            kinds = [kind for _, kind in columns]
+            pace = Pace(len(kinds), config.slice_bytes, _STEP)
+            # The limit on values is one on parameters too.
+            given = parameters.values() if isinstance(parameters, Mapping) else parameters
+            longest = max((4 * len(value) for value in given if isinstance(value, str | bytes)), default=0)
+            pace.limit = max(pace.limit, longest + 1)
+            runs: list[list[Cells]] = []
+            rows = held = 0
+            for fetched in steps(connection, sql, parameters, pace):
+                cells = decode.decode(fetched, kinds)
+                nbytes = sum(cell.nbytes for cell in cells)
+                pace.learn(len(fetched), nbytes)
+                runs.append(cells)
+                rows, held = rows + len(fetched), held + nbytes
+                if rows >= config.slice_rows or held >= config.slice_bytes:
+                    yield _answer(columns, runs)
+                    runs, rows, held = [], 0, 0
+            if runs:
+                yield _answer(columns, runs)
+            connection.execute("COMMIT")
+    finally:
+        connection.close()
+
+
+def _answer(columns: Columns, runs: list[list[Cells]]) -> pa.RecordBatch:
+    cells = [decode.concat(parts) for parts in zip(*runs, strict=True)]
+    return answer(columns, [(cell.typed, cell.exact) for cell in cells])
+
+
+def _unhex(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text)
