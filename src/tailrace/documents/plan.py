@@ -64,7 +64,9 @@ Operator = Literal[
 class Transform:
     """A step from a column's value to the document's: `lowercase`, `trim`, `uppercase`, `truncate`, `hash`.
 
-    `length` is that of `truncate`, in characters.
+    They work on the value's text, one after the other. `trim` takes spaces, tabs and line ends (ASCII) from
+    both ends, letters are folded as Unicode says in every dialect, `length` is that of `truncate`, in
+    characters, and `hash` is the SHA-256 of the text's UTF-8 in hexadecimal digits.
     """
 
     name: Literal["lowercase", "trim", "uppercase", "truncate", "hash"]
@@ -73,7 +75,10 @@ class Transform:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A column of the place's own row. `default` stands for NULL where `defaulted` says there is one."""
+    """A column of the place's own row.
+
+    `default` stands for NULL where `defaulted` says there is one, as it is: transforms do not touch it.
+    """
 
     column: str
     kind: Kind

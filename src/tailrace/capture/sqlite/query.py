@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from tailrace.capture.sqlite import decode
 from tailrace.capture.sqlite.client import connect, translated
 from tailrace.capture.sqlite.config import SqliteConfig
 from tailrace.capture.sqlite.decode import Cells
+from tailrace.capture.sqlite.functions import install
 from tailrace.capture.sqlite.rows import Pace, steps
 
 _STEP = 4096
@@ -24,8 +24,7 @@ def read(
     """The rows, decoded as those of a chunk are."""
     connection = connect(config, "ro")
     try:
-        if sqlite3.sqlite_version_info < (3, 41):
-            connection.create_function("unhex", 1, _unhex, deterministic=True)
+        install(connection)
         with translated(config):
             connection.execute("BEGIN")
             kinds = [kind for _, kind in columns]
@@ -55,7 +54,3 @@ def read(
 def _answer(columns: Columns, runs: list[list[Cells]]) -> pa.RecordBatch:
     cells = [decode.concat(parts) for parts in zip(*runs, strict=True)]
     return answer(columns, [(cell.typed, cell.exact) for cell in cells])
-
-
-def _unhex(text: str | None) -> bytes | None:
-    return None if text is None else bytes.fromhex(text)
