@@ -102,9 +102,10 @@ class TableSchema:
     `row_id` names the pseudo column that identifies rows where there is no primary key (SQLite's rowid); it
     then is a column of every image too. `generation` changes whenever capture of the table starts anew, and
     the changes between two generations were not captured. `key_before` says whether the log has the key of a
-    row as it was before an update or delete; without it nobody knows which row that was. `extra` is what the
-    capture wants to know again of this schema after a restart: JSON only, kept by the schema history and
-    nowhere else.
+    row as it was before an update or delete; without it nobody knows which row that was. `unchanged` are
+    columns beside the key that an update without a before image did not change. `extra` is what the capture
+    wants to know again of this schema after a restart: JSON only, kept by the schema history and nowhere
+    else.
     """
 
     ref: TableRef
@@ -113,6 +114,7 @@ class TableSchema:
     row_id: str | None = None
     generation: str = ""
     key_before: bool = True
+    unchanged: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @property
@@ -151,6 +153,7 @@ class TableSchema:
             "generation": self.generation,
             # As a rule it is so, and schemas of older states are hashed without it.
             **({} if self.key_before else {"key_before": False}),
+            **({"unchanged": list(self.unchanged)} if self.unchanged else {}),
         }
 
     @classmethod
@@ -165,6 +168,7 @@ class TableSchema:
                 body["row_id"],
                 body["generation"],
                 body.get("key_before", True),
+                tuple(body.get("unchanged", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StateUnreadable("a table schema in the state cannot be read") from error

@@ -38,9 +38,14 @@ def schema_at(
     if now is not None and now.partitioned:
         # The log describes the root, and has of a row what its partition's identity says.
         key_before = not catalog.without_key(connection, now)
+        unchanged: tuple[str, ...] = ()
     else:
-        key_before = relation.identity != "i" or {c.name for c in relation.columns if c.key}.issuperset(key)
-    return TableSchema(ref, made, key, generation=generation, key_before=key_before, extra=extra)
+        told = [column.name for column in relation.columns if column.key] if relation.identity == "i" else []
+        key_before = relation.identity != "i" or set(told).issuperset(key)
+        unchanged = tuple(name for name in told if name not in key)
+    return TableSchema(
+        ref, made, key, generation=generation, key_before=key_before, unchanged=unchanged, extra=extra
+    )
 
 
 class _Columns:
