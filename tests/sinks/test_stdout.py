@@ -12,17 +12,19 @@ from typing import Any
 
 import pytest
 
-from tailrace.model.errors import NeedsOperator, Transient
-from tailrace.sinks.contract import Progress
-from tailrace.sinks.stdout import StdoutConfig, StdoutSink
-from tests.model.changes import batch_of, table_of
+from tailrace.model.errors import NeedsOperator, Transient, UsageError
+from tailrace.sinks.contract import DocumentReport, Progress
+from tailrace.sinks.stdout import StdoutConfig, StdoutDocumentSink, StdoutSink
+from tests.model.changes import batch_of as changes_of
+from tests.model.changes import table_of
+from tests.sinks.documents import MARKER, batch_of
 
 PROGRESS = Progress("p", 0, 9)
 
 
 def batch(name: str, order: list[tuple[int, int]]) -> Any:
     table = table_of({"id": "long"}, name=name)
-    return batch_of(table, [{"op": "c", "position": p, "seq": s, "after": {"id": p}} for p, s in order])
+    return changes_of(table, [{"op": "c", "position": p, "seq": s, "after": {"id": p}} for p, s in order])
 
 
 def test_tables_are_interleaved_in_the_order_of_the_source() -> None:
@@ -95,3 +97,33 @@ def test_a_process_whose_reader_left_ends_with_its_own_code_and_no_noise(root: P
     child.stderr.close()
     assert child.wait(60) == NeedsOperator.exit_code
     assert noise == b""
+
+
+def test_documents_are_lines_with_their_text_as_it_is() -> None:
+    stream = io.BytesIO()
+    sink = StdoutDocumentSink(StdoutConfig(stream))
+    sink.ensure('c"s', {})
+    documents = {'1"\n\0': '{"n": 1.50,"s":"ä\\n"}', "2": None, "3": '{\n "a": 1,\r\n "b": "x"}'}
+    report = sink.write(batch_of(7, documents, 'c"s'))
+    sink.flush()
+    assert report == DocumentReport(written=2, deleted=1)
+    lines = stream.getvalue().decode().splitlines(keepends=True)
+    assert lines[0] == (
+        '{"index":"c\\"s","id":"1\\"\\n\\u0000","version":7,"document":{"n": 1.50,"s":"ä\\n"}}\n'
+    )
+    assert lines[1] == '{"index":"c\\"s","id":"2","version":7,"document":null}\n'
+    assert json.loads(lines[2])["document"] == {"a": 1, "b": "x"}
+    assert len(lines) == 3
+
+
+def test_a_stream_keeps_no_documents_and_says_so() -> None:
+    sink = StdoutDocumentSink(StdoutConfig(io.BytesIO()))
+    assert sink.local
+    assert not sink.keeps
+    assert sink.write(batch_of(1, {})) == DocumentReport()
+    sink.mark_seeded("i", MARKER)
+    assert sink.seeded("i") is None
+    with pytest.raises(UsageError, match="standard output"):
+        sink.read("i")
+    sink.clear("i")
+    sink.close()

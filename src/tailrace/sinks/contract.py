@@ -30,7 +30,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -243,7 +243,9 @@ class DocumentSink(ABC):
     """
 
     # Only the process that made it can write: to its standard output, to its memory.
-    local: ClassVar[bool] = False
+    local: bool = False
+    # Documents can be read again. A stream of them keeps none, and nothing about them.
+    keeps: bool = True
 
     @abstractmethod
     def ensure(self, index: str, mapping: Mapping[str, Any]) -> None:
@@ -255,7 +257,10 @@ class DocumentSink(ABC):
 
     @abstractmethod
     def seeded(self, index: str) -> Marker | None:
-        """What the index is complete from; None where it was never marked, or was cleared since."""
+        """What the index is complete from; None where it was never marked, or was cleared since.
+
+        None, always, where the sink keeps nothing: then the pipeline's own state must tell.
+        """
 
     @abstractmethod
     def mark_seeded(self, index: str, marker: Marker) -> None:

@@ -1,6 +1,6 @@
-"""Changes as lines of JSON on a stream, by default the process's standard output."""
+"""Changes or documents as lines of JSON on a stream, by default the process's standard output."""
 
 from tailrace.sinks.stdout.config import StdoutConfig
-from tailrace.sinks.stdout.sink import StdoutSink
+from tailrace.sinks.stdout.sink import StdoutDocumentSink, StdoutSink
 
-__all__ = ["StdoutConfig", "StdoutSink"]
+__all__ = ["StdoutConfig", "StdoutDocumentSink", "StdoutSink"]

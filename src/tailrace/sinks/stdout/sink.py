@@ -1,59 +1,88 @@
-"""The stdout sink: every change is one line of JSON, and a batch is flushed before `write` returns.
+"""The stdout sinks: every change or document is one line of JSON, flushed before `write` returns.
 
-A replayed batch is written again: a stream cannot take back. `position` and `seq` tell a reader what it has.
+A replayed batch is written again: a stream cannot take back. `position` and `seq`, or a document's `version`,
+tell a reader what it has.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Sequence
-from typing import BinaryIO
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
 
 from tailrace.model.change import ChangeBatch
-from tailrace.model.errors import NeedsOperator, Transient
+from tailrace.model.errors import UsageError
 from tailrace.model.render import buffer_of, lines
-from tailrace.sinks.contract import FeedSink, Progress, Report
+from tailrace.sinks.contract import (
+    DocumentBatch,
+    DocumentReport,
+    DocumentSink,
+    FeedSink,
+    Marker,
+    Progress,
+    Report,
+)
+from tailrace.sinks.stdout.client import Stream
 from tailrace.sinks.stdout.config import StdoutConfig
+from tailrace.sinks.stdout.encode import document_lines
 
 
 class StdoutSink(FeedSink):
-    """Writes lines of JSON to a binary stream."""
+    """Writes changes as lines of JSON to a binary stream."""
 
     def __init__(self, config: StdoutConfig | None = None) -> None:
-        given = config.stream if config else None
-        self._own = given is None
-        self._stream: BinaryIO = sys.stdout.buffer if given is None else given
+        self._stream = Stream(config)
 
     def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:  # noqa: ARG002
         text = lines(batches)
-        left = memoryview(buffer_of(text))
-        try:
-            # A raw stream may take only a part.
-            while left:
-                taken = self._stream.write(left)
-                left = left[len(left) if taken is None else taken :]
-            self._stream.flush()
-        except (BrokenPipeError, ValueError):
-            raise self._closed() from None
-        except OSError as error:
-            raise Transient(f"standard output cannot be written: {error.strerror}", place="stdout") from None
+        self._stream.send(buffer_of(text))
         return Report(written=len(text))
-
-    def _closed(self) -> NeedsOperator:
-        if self._own:
-            # What is still buffered would fail again when the interpreter flushes at its exit.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
-        return NeedsOperator(
-            "standard output was closed by its reader",
-            remedy="keep the reading process running; changes not read will come again",
-            place="stdout",
-        )
 
     def flush(self) -> None:
         """Every write has flushed already."""
+
+    def close(self) -> None:
+        """The stream belongs to who opened it."""
+
+
+class StdoutDocumentSink(DocumentSink):
+    """Writes documents as lines of JSON to a binary stream. It keeps none, so none is stale."""
+
+    local = True
+    keeps = False
+
+    def __init__(self, config: StdoutConfig | None = None) -> None:
+        self._config = config
+        self._stream = Stream(config)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (StdoutDocumentSink, (self._config,))
+
+    def ensure(self, index: str, mapping: Mapping[str, Any]) -> None:
+        """A stream takes every document."""
+
+    def seeded(self, index: str) -> Marker | None:  # noqa: ARG002
+        return None
+
+    def mark_seeded(self, index: str, marker: Marker) -> None:
+        """Nothing to mark."""
+
+    def clear(self, index: str) -> None:
+        """Nothing to forget."""
+
+    def write(self, batch: DocumentBatch) -> DocumentReport:
+        if not len(batch):
+            return DocumentReport()
+        self._stream.send(buffer_of(document_lines(batch)))
+        deleted = batch.documents.null_count
+        return DocumentReport(written=len(batch) - deleted, deleted=deleted)
+
+    def flush(self) -> None:
+        """Every write has flushed already."""
+
+    def read(self, index: str) -> pa.Table:
+        raise UsageError(f"standard output keeps no documents of {index} that could be read")
 
     def close(self) -> None:
         """The stream belongs to who opened it."""

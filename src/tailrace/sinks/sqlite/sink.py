@@ -1,0 +1,306 @@
+"""The document store as a sink.
+
+A piece of a batch is first put into a temporary table of the connection, with the words of its documents: the
+dear part of the work, done while others may write. Then one short transaction compares versions and changes
+documents, entries and words together, by one statement each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.model.errors import ConfigError, NeedsOperator, UsageError
+from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Marker, Rejection
+from tailrace.sinks.sqlite import search
+from tailrace.sinks.sqlite.client import (
+    add_index,
+    connect,
+    drop_index,
+    number_of,
+    search_table,
+    texts_table,
+    translated,
+    words_of,
+    writing,
+)
+from tailrace.sinks.sqlite.config import SqliteStoreConfig
+from tailrace.sinks.sqlite.encode import NOT_JSON, pieces, sift
+from tailrace.sinks.sqlite.search import Hit
+
+# Connections of a parent process: closing one here could take the file from under it.
+_INHERITED: list[sqlite3.Connection] = []
+_PRUNE_EVERY = 60.0
+_PRUNE_ROWS = 10_000
+_INCOMING = (
+    "CREATE TABLE IF NOT EXISTS temp.incoming (id TEXT NOT NULL, document TEXT, words TEXT, valid INTEGER)"
+)
+_PUT = f"INSERT INTO temp.incoming SELECT ?1, ?2, {words_of('?2')}, 1"
+_PUT_VALID = (
+    f"INSERT INTO temp.incoming SELECT ?1, ?2, CASE WHEN json_valid(?2) THEN {words_of('?2')} END,"
+    " ?2 IS NULL OR json_valid(?2)"
+)
+_STALE = (
+    "DELETE FROM temp.incoming WHERE EXISTS (SELECT 1 FROM tailrace_entries AS e"
+    ' WHERE e."index" = :index AND e.id = incoming.id AND e.version > :version)'
+)
+_ENTER = (
+    'INSERT INTO tailrace_entries ("index", id, version, removed)'
+    " SELECT :index, id, :version, CASE WHEN document IS NULL THEN :now END FROM temp.incoming WHERE true"
+    ' ON CONFLICT ("index", id) DO UPDATE SET version = excluded.version, removed = excluded.removed'
+)
+_NUMBERED = (
+    'temp.incoming AS i CROSS JOIN tailrace_entries AS e ON e."index" = :index AND e.id = i.id'
+    " {kind} JOIN {texts} AS t ON t.number = e.number"
+)
+# A document whose strings are as they were keeps its words.
+_WORDS_OUT = (
+    f"INSERT INTO {{search}} ({{search}}, rowid, words) SELECT 'delete', t.number, t.words FROM {_NUMBERED}"
+    " WHERE t.words IS NOT i.words"
+)
+_WORDS_IN = (
+    f"INSERT INTO {{search}} (rowid, words) SELECT e.number, i.words FROM {_NUMBERED}"
+    " WHERE t.words IS NOT i.words AND i.words IS NOT NULL"
+)
+_TEXTS = (
+    f"INSERT INTO {{texts}} (number, words) SELECT e.number, i.words FROM {_NUMBERED}"
+    " WHERE t.words IS NOT i.words ON CONFLICT (number) DO UPDATE SET words = excluded.words"
+)
+_NO_TEXTS = (
+    "DELETE FROM {texts} WHERE number IN (SELECT e.number FROM temp.incoming AS i"
+    ' CROSS JOIN tailrace_entries AS e ON e."index" = :index AND e.id = i.id WHERE i.words IS NULL)'
+)
+_REMOVE = (
+    'DELETE FROM documents WHERE "index" = :index'
+    " AND id IN (SELECT id FROM temp.incoming WHERE document IS NULL)"
+)
+_STORE = (
+    'INSERT INTO documents ("index", id, version, document)'
+    " SELECT :index, id, :version, document FROM temp.incoming WHERE document IS NOT NULL"
+    ' ON CONFLICT ("index", id) DO UPDATE SET version = excluded.version, document = excluded.document'
+)
+_PRUNE = (
+    "DELETE FROM tailrace_entries WHERE number IN"
+    " (SELECT number FROM tailrace_entries WHERE removed < ? LIMIT ?)"
+)
+
+
+class SqliteSink(DocumentSink):
+    """Documents in a SQLite file, and the search over them.
+
+    A write is durable when it returns. Deletes are remembered for `remember_deletes` seconds.
+    """
+
+    def __init__(self, config: SqliteStoreConfig) -> None:
+        self._config = config
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int, int] | None = None
+        self._pruned = 0.0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (SqliteSink, (self._config,))
+
+    def ensure(self, index: str, mapping: Mapping[str, Any]) -> None:
+        if not index or "\0" in index:
+            raise ConfigError("an index of the document store needs a name, without NUL characters")
+        text = json.dumps(mapping, ensure_ascii=False, sort_keys=True)
+        connection = self._open()
+        with translated(self._config):
+            mapped = connection.execute(
+                "SELECT mapping FROM tailrace_indexes WHERE name = ?", (index,)
+            ).fetchone()
+        if mapped == (text,):
+            return
+        with writing(connection, self._config):
+            held = number_of(connection, index)
+            connection.execute(
+                "INSERT INTO tailrace_indexes (name, mapping) VALUES (?, ?)"
+                " ON CONFLICT (name) DO UPDATE SET mapping = excluded.mapping",
+                (index, text),
+            )
+            if held is None:
+                add_index(connection, self._number(connection, index))
+
+    def seeded(self, index: str) -> Marker | None:
+        connection = self._open()
+        with translated(self._config):
+            row = connection.execute(
+                "SELECT marker FROM tailrace_indexes WHERE name = ?", (index,)
+            ).fetchone()
+        return None if row is None or row[0] is None else Marker(**json.loads(row[0]))
+
+    def mark_seeded(self, index: str, marker: Marker) -> None:
+        connection = self._open()
+        with writing(connection, self._config):
+            self._number(connection, index)
+            connection.execute(
+                "UPDATE tailrace_indexes SET marker = ? WHERE name = ?", (json.dumps(asdict(marker)), index)
+            )
+
+    def clear(self, index: str) -> None:
+        connection = self._open()
+        with writing(connection, self._config):
+            number = self._number(connection, index)
+            connection.execute("UPDATE tailrace_indexes SET marker = NULL WHERE name = ?", (index,))
+            drop_index(connection, number)
+            connection.execute('DELETE FROM documents WHERE "index" = ?', (index,))
+            connection.execute('DELETE FROM tailrace_entries WHERE "index" = ?', (index,))
+            add_index(connection, number)
+
+    def write(self, batch: DocumentBatch) -> DocumentReport:
+        if not len(batch):
+            return DocumentReport()
+        connection = self._open()
+        with translated(self._config):
+            number = self._number(connection, batch.index)
+        ids, documents, rejected = sift(batch, self._config.max_document_bytes)
+        report = DocumentReport(rejected=tuple(rejected))
+        for rows in pieces(ids, documents, self._config.piece_documents, self._config.piece_bytes):
+            report += self._write_piece(connection, number, batch, rows)
+        return report
+
+    def _write_piece(
+        self,
+        connection: sqlite3.Connection,
+        number: int,
+        batch: DocumentBatch,
+        rows: Sequence[tuple[str, str | None]],
+    ) -> DocumentReport:
+        about = {"index": batch.index, "version": batch.version, "now": time.time()}
+        names = {"search": search_table(number), "texts": texts_table(number)}
+        try:
+            with translated(self._config):
+                rejected = _put(connection, rows)
+            with writing(connection, self._config):
+                stale = connection.execute(_STALE, about).rowcount
+                deleted, written = connection.execute(
+                    "SELECT count(*) FILTER (WHERE document IS NULL), count(document) FROM temp.incoming"
+                ).fetchone()
+                connection.execute(_WORDS_OUT.format(kind="CROSS", **names), about)
+                connection.execute(_ENTER, about)
+                connection.execute(_WORDS_IN.format(kind="LEFT", **names), about)
+                connection.execute(_TEXTS.format(kind="LEFT", **names), about)
+                connection.execute(_NO_TEXTS.format(**names), about)
+                connection.execute(_REMOVE, about)
+                connection.execute(_STORE, about)
+                self._prune(connection)
+        finally:
+            connection.execute("DELETE FROM temp.incoming")
+        return DocumentReport(written, deleted, stale, rejected)
+
+    def _prune(self, connection: sqlite3.Connection) -> None:
+        """Forget deletes that are beyond the horizon, now and then and some at a time."""
+        if time.monotonic() - self._pruned < _PRUNE_EVERY:
+            return
+        horizon = time.time() - self._config.remember_deletes
+        if connection.execute(_PRUNE, (horizon, _PRUNE_ROWS)).rowcount < _PRUNE_ROWS:
+            self._pruned = time.monotonic()
+
+    def flush(self) -> None:
+        """Every write has committed already."""
+
+    def read(self, index: str) -> pa.Table:
+        connection = self._open()
+        with translated(self._config):
+            if number_of(connection, index) is None:
+                raise self._unknown(connection, index)
+            rows = connection.execute(
+                'SELECT id, version, document FROM documents WHERE "index" = ? ORDER BY id', (index,)
+            ).fetchall()
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [(), (), ()]
+        types = (pa.string(), pa.int64(), pa.large_string())
+        arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
+        return pa.table(arrays, names=["id", "version", "document"])
+
+    def search(self, index: str, words: Sequence[str], *, limit: int = 10, raw: bool = False) -> list[Hit]:
+        """The best documents that have all the words, best first. `raw`: one expression of FTS5's own.
+
+        Reads only, also where no pipeline has made the store yet.
+        """
+        connection = connect(self._config, "ro")
+        try:
+            with translated(self._config):
+                number = number_of(connection, index)
+                if number is None:
+                    raise self._unknown(connection, index)
+                return search.find(connection, index, number, search.expression(words, raw=raw), limit)
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._file = None
+
+    def _open(self) -> sqlite3.Connection:
+        """The connection, opened anew in another process, or where the file was removed or replaced."""
+        if self._connection is not None and self._file == _identity(self._config.path):
+            return self._connection
+        if self._connection is not None and self._file is not None and self._file[0] != os.getpid():
+            _INHERITED.append(self._connection)
+            self._connection = None
+        self.close()
+        self._connection = connect(self._config, "rw")
+        with translated(self._config):
+            self._connection.execute(_INCOMING)
+        self._file = _identity(self._config.path)
+        return self._connection
+
+    def _number(self, connection: sqlite3.Connection, index: str) -> int:
+        number = number_of(connection, index)
+        if number is None:
+            raise NeedsOperator(
+                f"the document store {self._config.path} has no index {index}: was the file replaced?",
+                remedy="start the pipeline again; it fills the index anew",
+            )
+        return number
+
+    def _unknown(self, connection: sqlite3.Connection, index: str) -> UsageError:
+        names = [str(name) for (name,) in connection.execute("SELECT name FROM tailrace_indexes ORDER BY 1")]
+        return UsageError(
+            f"there is no index {index} in the document store {self._config.path}",
+            remedy=f"its indexes: {', '.join(names)}" if names else "it has no index yet: tailrace run",
+        )
+
+
+def _put(connection: sqlite3.Connection, rows: Sequence[tuple[str, str | None]]) -> tuple[Rejection, ...]:
+    """Put the rows into the temporary table; those that are not JSON are rejected."""
+    try:
+        _fill(connection, _PUT, rows)
+    except sqlite3.OperationalError as error:
+        if "malformed JSON" not in str(error):
+            raise
+    else:
+        return ()
+    # Rare, so the check is not paid for otherwise.
+    _fill(connection, _PUT_VALID, rows)
+    bad = connection.execute("SELECT id FROM temp.incoming WHERE NOT valid").fetchall()
+    connection.execute("DELETE FROM temp.incoming WHERE NOT valid")
+    return tuple(Rejection(id_, NOT_JSON) for (id_,) in bad)
+
+
+def _fill(connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[str, str | None]]) -> None:
+    connection.execute("BEGIN")
+    try:
+        connection.executemany(statement, rows)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _identity(path: str) -> tuple[int, int, int] | None:
+    """Which file this is, to this process."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - once a call, and a Path costs more than the question
+    except OSError:
+        return None
+    return os.getpid(), found.st_dev, found.st_ino

@@ -1,0 +1,172 @@
+"""What every sink that keeps documents promises, tried on each of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tailrace.model.errors import TailraceError, UsageError
+from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink
+from tailrace.sinks.fanout import FanOut
+from tailrace.sinks.memory import MemoryDocumentSink
+from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig
+from tests.sinks.documents import MARKER, batch, batch_of, held, versions
+
+
+@pytest.fixture(params=["memory", "sqlite", "fanout"])
+def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DocumentSink]:
+    path = str(tmp_path / "documents.db")
+    made: DocumentSink
+    if request.param == "memory":
+        made = MemoryDocumentSink()
+    elif request.param == "sqlite":
+        made = SqliteSink(SqliteStoreConfig(path, piece_documents=3))
+    else:
+        made = FanOut({"memory": MemoryDocumentSink(), "store": SqliteSink(SqliteStoreConfig(path))})
+    made.ensure("customers", {})
+    yield made
+    made.close()
+    made.close()
+
+
+def test_documents_are_written_replaced_and_deleted(sink: DocumentSink) -> None:
+    assert sink.write(batch(1, a={"n": 1}, b={"n": 2})) == DocumentReport(written=2)
+    assert sink.write(batch(2, a={"n": 3}, b=None, c=None)) == DocumentReport(written=1, deleted=2)
+    sink.flush()
+    assert held(sink) == {"a": {"n": 3}}
+    assert versions(sink) == {"a": 2}
+
+
+def test_an_older_version_changes_nothing_and_is_counted(sink: DocumentSink) -> None:
+    sink.write(batch(5, a={"n": 5}, b=None))
+    report = sink.write(batch(4, a={"n": 4}, b={"n": 4}, c={"n": 4}))
+    assert (report.written, report.stale) == (1, 2)
+    assert sink.write(batch(4, a=None)) == DocumentReport(stale=1)
+    assert held(sink) == {"a": {"n": 5}, "c": {"n": 4}}
+
+
+def test_an_equal_version_is_written_again_as_it_was_built_last(sink: DocumentSink) -> None:
+    sink.write(batch(5, a={"n": 1}, b={"n": 1}, c=None))
+    sink.write(batch(5, a={"n": 2}, b=None, c={"n": 2}))
+    assert held(sink) == {"a": {"n": 2}, "c": {"n": 2}}
+
+
+def test_a_deleted_document_stays_deleted_whoever_comes_late_and_comes_back_with_a_newer_version(
+    sink: DocumentSink,
+) -> None:
+    sink.write(batch(3, a={"n": 1}))
+    sink.write(batch(7, a=None))
+    for version in (3, 6):
+        assert sink.write(batch(version, a={"n": 1})).stale == 1
+        assert held(sink) == {}
+    sink.write(batch(8, a={"n": 2}))
+    assert held(sink) == {"a": {"n": 2}}
+
+
+def test_indexes_are_apart(sink: DocumentSink) -> None:
+    sink.ensure("orders", {})
+    sink.write(batch(1, a={"of": "customers"}))
+    sink.write(batch(9, "orders", a={"of": "orders"}))
+    sink.clear("customers")
+    assert held(sink) == {}
+    assert held(sink, "orders") == {"a": {"of": "orders"}}
+
+
+def test_a_marker_is_kept_until_the_index_is_cleared(sink: DocumentSink) -> None:
+    assert sink.seeded("customers") is None
+    sink.mark_seeded("customers", MARKER)
+    sink.ensure("customers", {"n": "long"})
+    assert sink.seeded("customers") == MARKER
+    sink.mark_seeded("customers", replace(MARKER, position=9))
+    assert sink.seeded("customers") == replace(MARKER, position=9)
+    sink.write(batch(9, a={"n": 1}, b=None))
+    sink.clear("customers")
+    assert sink.seeded("customers") is None
+    # Versions may begin again: it may be another source.
+    assert sink.write(batch(1, a={"n": 1}, b={"n": 1})).stale == 0
+    assert set(held(sink)) == {"a", "b"}
+
+
+def test_ids_may_be_any_text_and_are_told_apart_exactly(sink: DocumentSink) -> None:
+    ids = ["", " ", "a", "A", "a ", "ä", "a\u0308", '["x","y"]', "'\"\\", "a\0b", "a\0c", "😀", "x" * 5000]
+    sink.write(batch_of(1, {id_: {"of": id_} for id_ in ids}))
+    assert held(sink) == {id_: {"of": id_} for id_ in ids}
+    sink.write(batch_of(2, dict.fromkeys(ids[::2])))
+    assert set(held(sink)) == set(ids[1::2])
+
+
+def test_texts_are_kept_to_the_letter(sink: DocumentSink) -> None:
+    texts = {
+        "numbers": '{"n":123456789012345678901234567890.10,"e":1E5}',
+        "escapes": '{"s":"\\u0000\\ud83d\\ude00\\/"}',
+        "spaces": ' { "a" : [ ] }\n',
+        "twice": '{"a":1,"a":2}',
+        "scalar": "17",
+    }
+    sink.write(batch_of(1, texts))
+    assert {row["id"]: row["document"] for row in sink.read("customers").to_pylist()} == texts
+
+
+def test_an_empty_batch_does_nothing(sink: DocumentSink) -> None:
+    assert sink.write(batch(1)) == DocumentReport()
+    sink.flush()
+    assert held(sink) == {}
+
+
+def test_large_strings_of_arrow_are_taken(sink: DocumentSink) -> None:
+    ids, documents = pa.array(["a", "b"], pa.large_string()), pa.array(['{"n":1}', None], pa.large_string())
+    assert sink.write(DocumentBatch("customers", ids, documents, 1)) == DocumentReport(1, 1)
+    assert held(sink) == {"a": {"n": 1}}
+
+
+def test_slices_of_arrays_are_taken(sink: DocumentSink) -> None:
+    ids, documents = pa.array(["x", "a", "b"]), pa.array(['"no"', '{"n":1}', None])
+    sink.write(DocumentBatch("customers", ids.slice(1), documents.slice(1), 1))
+    assert held(sink) == {"a": {"n": 1}}
+
+
+def test_whatever_the_order_of_batches_the_newest_version_of_each_document_stays(sink: DocumentSink) -> None:
+    dice = random.Random(4)
+    batches = [
+        batch_of(
+            version,
+            {
+                id_: None if dice.random() < 0.3 else {"v": version, "of": id_}
+                for id_ in dice.sample("abcdefgh", dice.randint(1, 8))
+            },
+        )
+        for version in range(1, 25)
+    ]
+    newest: dict[str, str | None] = {}
+    for one in batches:
+        newest |= dict(zip(one.ids.to_pylist(), one.documents.to_pylist(), strict=True))
+    replayed = batches * 2
+    dice.shuffle(replayed)
+    for one in replayed:
+        report = sink.write(one)
+        assert report.written + report.deleted + report.stale == len(one)
+    found = {row["id"]: row["document"] for row in sink.read("customers").to_pylist()}
+    assert found == {id_: text for id_, text in newest.items() if text is not None}
+
+
+def test_an_index_that_was_not_ensured_is_refused(sink: DocumentSink) -> None:
+    with pytest.raises(TailraceError, match="nowhere"):
+        sink.write(batch(1, "nowhere", a={}))
+    with pytest.raises(UsageError, match="nowhere"):
+        sink.read("nowhere")
+    assert sink.seeded("nowhere") is None
+
+
+def test_a_batch_with_an_id_twice_or_without_one_cannot_be_made() -> None:
+    two = pa.array(["{}", "{}"])
+    with pytest.raises(UsageError, match="twice"):
+        DocumentBatch("i", pa.array(["a", "a"]), two, 1)
+    with pytest.raises(UsageError, match="null"):
+        DocumentBatch("i", pa.array(["a", None]), two, 1)
+    with pytest.raises(UsageError, match="1 ids and 2 documents"):
+        DocumentBatch("i", pa.array(["a"]), two, 1)
