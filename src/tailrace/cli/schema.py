@@ -29,3 +29,16 @@ def config() -> None:
     from tailrace.config import config_schema
 
     typer.echo(json.dumps(config_schema(), indent=2))
+
+
+@app.command("index")
+def index() -> None:
+    """Print the JSON Schema of an index schema, the YAML file that says what documents look like.
+
+    Editors that know JSON Schema for YAML complete keys with it and mark mistakes.
+
+    Example: `tailrace schema index > index.schema.json`
+    """
+    from tailrace.config.index import index_schema
+
+    typer.echo(json.dumps(index_schema(), indent=2))

@@ -8,5 +8,6 @@ Nothing here connects to anything.
 
 from tailrace.config.index.load import index_from, load_index, parse_index
 from tailrace.config.index.models import IndexSchema
+from tailrace.config.index.schema import index_schema
 
-__all__ = ["IndexSchema", "index_from", "load_index", "parse_index"]
+__all__ = ["IndexSchema", "index_from", "index_schema", "load_index", "parse_index"]

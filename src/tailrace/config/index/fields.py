@@ -23,6 +23,7 @@ from tailrace.config.index.values import (
     text_of,
 )
 
+# No key of the file: there the kind is the key, and the name its value.
 KIND, NAME = "<kind>", "<name>"
 
 ScalarKind = Literal[
@@ -75,6 +76,10 @@ MapKind = Literal[
     "date",
     "timestamp",
 ]
+# Kinds whose values are texts in a document.
+SHOWN_AS_TEXT = ("text", "identifier", "keyword", "enum", "uuid", "date", "timestamp", "binary")
+# Kinds whose texts may be changed on the way.
+TRANSFORMED = ("text", "identifier", "keyword", "enum")
 NumberKind = Literal["short", "integer", "long", "float", "double", "decimal"]
 _REQUIRED = "Whether the value is never null: `true` or `false`."
 _COLUMN = "The column. Default: the field's name."
@@ -91,13 +96,15 @@ class FieldPart(Part):
 
     kinds: ClassVar[tuple[str, ...]]
 
-    kind: Text = Field(alias=KIND)
-    name: FieldName = Field(alias=NAME)
+    kind: Text = Field(alias="<kind>")
+    name: FieldName = Field(alias="<name>")
 
     @classmethod
     def _taken(cls, value: dict[str, Any]) -> dict[str, Any]:
         kind = next((key for key in value if key in cls.kinds), "")
         rest = {key: inner for key, inner in value.items() if key != kind}
+        if kind in SHOWN_AS_TEXT and "default" in rest:
+            rest["default"] = text_of(rest["default"])
         return {KIND: kind, NAME: value.get(kind), **super()._taken(rest)}
 
     def written(self) -> dict[str, Any]:

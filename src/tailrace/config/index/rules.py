@@ -20,6 +20,8 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from tailrace.config.hints import nearest
 from tailrace.config.index.fields import (
     MODELS,
+    SHOWN_AS_TEXT,
+    TRANSFORMED,
     Aggregate,
     Custom,
     Geo,
@@ -34,7 +36,6 @@ from tailrace.config.lines import Path
 from tailrace.config.problems import Problem
 
 RULE = "rule"
-_TEXTS = ("text", "identifier", "keyword", "enum")
 _WHOLE = {"short": 15, "integer": 31, "long": 63}
 
 
@@ -124,7 +125,7 @@ def _of_kind(kind: str, field: dict[str, Any], path: Path, parent_key: Any) -> I
 
 
 def _scalar(kind: str, field: dict[str, Any], path: Path) -> Iterator[Problem]:
-    if field.get("transforms") and kind not in _TEXTS and kind != "custom":
+    if field.get("transforms") and kind not in TRANSFORMED and kind != "custom":
         yield Problem(
             (*path, "transforms"),
             f"`{kind}` takes no transforms, they change texts",
@@ -144,8 +145,8 @@ def _scalar(kind: str, field: dict[str, Any], path: Path) -> Iterator[Problem]:
 
 def default_problem(kind: str, default: Any) -> str | None:
     """What is wrong with a default of a kind."""
-    value = value_of(default)
-    if value is None or isinstance(value, dict | list) or kind in ("custom", "json", "enum"):
+    value = text_of(default) if kind in SHOWN_AS_TEXT else value_of(default)
+    if value is None or isinstance(value, dict | list) or kind in ("custom", "json"):
         return None
     reader, what = _DEFAULTS.get(kind, (None, ""))
     if reader is None:
@@ -155,6 +156,11 @@ def default_problem(kind: str, default: Any) -> str | None:
     except (ValueError, TypeError, ArithmeticError):
         return f"the default of a `{kind}` must be {what}"
     return None
+
+
+def _text(value: Any) -> None:
+    if not isinstance(value, str):
+        raise ValueError
 
 
 def _boolean(value: Any) -> None:
@@ -183,6 +189,7 @@ def _base64(value: Any) -> None:
 
 
 _DEFAULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    **dict.fromkeys(TRANSFORMED, (_text, "a text")),
     "boolean": (_boolean, "`true` or `false`"),
     **{kind: (_whole(bits), "a whole number that fits in it") for kind, bits in _WHOLE.items()},
     **dict.fromkeys(("float", "double", "decimal"), (_number, "a number")),
