@@ -115,7 +115,9 @@ Columns = Annotated[
 ]
 Sql = Annotated[StrictStr, BeforeValidator(text_of), AfterValidator(_sql), WithJsonSchema(IDENTIFIER)]
 Flag = Annotated[StrictBool, BeforeValidator(value_of)]
-Whole = Annotated[StrictInt, BeforeValidator(value_of), Field(ge=1)]
+Whole = Annotated[
+    StrictInt, BeforeValidator(value_of), Field(ge=1), WithJsonSchema({"type": "integer", "minimum": 1})
+]
 Json = Annotated[Any, BeforeValidator(value_of)]
 ScalarValue = Annotated[Any, BeforeValidator(scalar_of), WithJsonSchema(SCALAR)]
 Options = Annotated[dict[str, Any], BeforeValidator(value_of), WithJsonSchema({"type": "object"})]
