@@ -1,0 +1,8 @@
+"""Patterns that several dialects ask of texts, in the syntax that all their engines share."""
+
+# A number as JSON writes it.
+JSON_NUMBER = "^-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]+)?$"
+# A day, and maybe a time with or without a zone, as ISO 8601 or SQLite writes it.
+MOMENT = (
+    "^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$"
+)
