@@ -3,10 +3,17 @@
 `backends` is the only module that names concrete backends; `parts` says what a configuration means for a
 source; `judging` finds what stands in the way, before anything is created, so that bad input leaves nothing
 behind; `running` makes what a run needs, `renewal` lets it take up a changed file; `control` steers
-snapshots; `operations` are the rest of what the surfaces offer.
+snapshots; `searching` finds documents; `operations` are the rest of what the surfaces offer.
 """
 
-from tailrace.app.backends import capture_for, feed_sink_for, opened, rebase, table_sink_for
+from tailrace.app.backends import (
+    capture_for,
+    document_sink_for,
+    feed_sink_for,
+    opened,
+    rebase,
+    table_sink_for,
+)
 from tailrace.app.judging import check
 from tailrace.app.operations import (
     control,
@@ -25,6 +32,7 @@ from tailrace.app.operations import (
 from tailrace.app.parts import check_types, checkpoint_of, spark_log_of
 from tailrace.app.renewal import Renewal
 from tailrace.app.running import open_spark, pipeline_spec, release, spark_session
+from tailrace.app.searching import search
 
 __all__ = [
     "Renewal",
@@ -34,6 +42,7 @@ __all__ = [
     "checkpoint_of",
     "control",
     "control_of_query",
+    "document_sink_for",
     "feed_sink_for",
     "forget_consumer",
     "is_running",
@@ -45,6 +54,7 @@ __all__ = [
     "rebase",
     "refuse_while_running",
     "release",
+    "search",
     "setup",
     "spark_log_of",
     "spark_session",

@@ -20,7 +20,9 @@ from tailrace.model.scheme import scheme_of, unknown_scheme
 
 if TYPE_CHECKING:
     from tailrace.config import Config, Sink
-    from tailrace.sinks.contract import FeedSink, TableSink
+    from tailrace.config import SqliteSink as SqliteSection
+    from tailrace.sinks.contract import DocumentSink, FeedSink, TableSink
+    from tailrace.sinks.sqlite import SqliteSink as DocumentStore
 
 
 def capture_for(
@@ -107,3 +109,24 @@ def feed_sink_for(name: str, sink: Sink) -> FeedSink:
         )
         return HttpFeed(settings)
     raise ConfigError(f"the sink {name} takes no changes", remedy="mirror into it with [[table]]")
+
+
+def document_sink_for(name: str, sink: Sink) -> DocumentSink:
+    """The sink that keeps documents or passes them on, from its section of the configuration."""
+    from tailrace.config import SqliteSink, StdoutSink
+
+    if isinstance(sink, SqliteSink):
+        return document_store_for(sink)
+    if isinstance(sink, StdoutSink):
+        from tailrace.sinks.stdout import StdoutDocumentSink
+
+        return StdoutDocumentSink()
+    raise ConfigError(f"the sink {name} takes no documents", remedy='use a sink with type = "sqlite"')
+
+
+def document_store_for(sink: SqliteSection) -> DocumentStore:
+    """The document store, which can be searched too."""
+    from tailrace.sinks.sqlite import SqliteSink as DocumentStore
+    from tailrace.sinks.sqlite import SqliteStoreConfig
+
+    return DocumentStore(SqliteStoreConfig(str(sink.path), remember_deletes=sink.remember_deletes))

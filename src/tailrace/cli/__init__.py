@@ -1,4 +1,5 @@
-"""The command line: `tailrace init`, `check`, `setup`, `teardown`, `run`, `snapshot`, `status`, `schema`.
+"""The command line: `tailrace init`, `check`, `setup`, `teardown`, `run`, `snapshot`, `status`, `search`,
+`schema`.
 
 One file a command, each no more than its help text and its presentation; what it does is in `tailrace.app`.
 `root` puts them together and turns errors into one message and an exit code. What commands say goes through

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tailrace.config import Config
 
 DEFAULT = "tailrace.toml"
-_COMMAND = re.compile(r"\btailrace (?:check|run|setup|snapshot|status|teardown)\b(?! -c )")
+_COMMAND = re.compile(r"\btailrace (?:check|run|search|setup|snapshot|status|teardown)\b(?! -c )")
 _file = Path(DEFAULT)
 
 ConfigPath = Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import check, init, install, run, schema, snapshot, status
+from tailrace.cli import check, init, install, run, schema, search, snapshot, status
 from tailrace.cli.options import ConfigPath, forget, pasteable
 from tailrace.cli.screen import messages, plain, show_error
 from tailrace.model.errors import TailraceError, UsageError, policy
@@ -66,6 +66,7 @@ app.command("teardown")(install.teardown)
 app.command("run")(run.command)
 app.command("snapshot")(snapshot.command)
 app.command("status")(status.command)
+app.command("search")(search.command)
 app.add_typer(schema.app, name="schema")
 
 

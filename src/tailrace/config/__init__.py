@@ -12,7 +12,7 @@ from tailrace.config.models import Batch, Config, Feed, Source, Spark, State, Ta
 from tailrace.config.outline import Key, keys
 from tailrace.config.references import expand
 from tailrace.config.schema import config_schema
-from tailrace.config.sinks import DeltaSink, HttpSink, Sink, StdoutSink
+from tailrace.config.sinks import DeltaSink, HttpSink, Sink, SqliteSink, StdoutSink
 
 __all__ = [
     "Batch",
@@ -24,6 +24,7 @@ __all__ = [
     "Sink",
     "Source",
     "Spark",
+    "SqliteSink",
     "State",
     "StdoutSink",
     "Table",

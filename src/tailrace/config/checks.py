@@ -12,11 +12,13 @@ from typing import Any
 from tailrace.config.hints import listed, nearest
 from tailrace.config.outline import children
 from tailrace.config.problems import Problem
-from tailrace.config.sinks import DeltaSink, HttpSink, StdoutSink
+from tailrace.config.sinks import DeltaSink, HttpSink, SqliteSink, StdoutSink
 
 _HOLDS_TABLES = {
     "delta": DeltaSink.holds_tables,
     "http": HttpSink.holds_tables,
+    # Neither: it holds documents.
+    "sqlite": SqliteSink.holds_tables,
     "stdout": StdoutSink.holds_tables,
 }
 _WORK = ("feed", "table")
@@ -54,10 +56,12 @@ def _entries(tree: dict[str, Any], key: str) -> list[tuple[int, dict[str, Any]]]
     return [(index, entry) for index, entry in enumerate(entries) if isinstance(entry, dict)]
 
 
-def _of_kind(sinks: dict[str, Any], *, tables: bool) -> list[str]:
+def _of_kind(sinks: dict[str, Any], *, tables: bool | None) -> list[str]:
     kinds = {name: sink.get("type") for name, sink in sinks.items() if isinstance(sink, dict)}
     return [
-        name for name, kind in kinds.items() if isinstance(kind, str) and _HOLDS_TABLES.get(kind) is tables
+        name
+        for name, kind in kinds.items()
+        if isinstance(kind, str) and kind in _HOLDS_TABLES and _HOLDS_TABLES[kind] is tables
     ]
 
 
@@ -80,6 +84,12 @@ def _feed(index: int, feed: dict[str, Any], sinks: dict[str, Any]) -> Iterator[P
             ("feed", index, "sink"),
             f"the sink `{feed['sink']}` holds tables and takes no change feed",
             "name another sink here, or mirror with `[[table]]`",
+        )
+    elif feed["sink"] in _of_kind(sinks, tables=None):
+        yield Problem(
+            ("feed", index, "sink"),
+            f"the sink `{feed['sink']}` holds documents and takes no change feed",
+            "name another sink here",
         )
 
 
@@ -106,6 +116,12 @@ def _table(index: int, table: dict[str, Any], sinks: dict[str, Any]) -> Iterator
             ("table", index, "sink"),
             f"the sink `{table['sink']}` takes changes and cannot hold a table",
             "name a delta sink here, or send changes with `[[feed]]`",
+        )
+    elif table["sink"] in _of_kind(sinks, tables=None):
+        yield Problem(
+            ("table", index, "sink"),
+            f"the sink `{table['sink']}` holds documents and cannot hold a table",
+            "name a delta sink here",
         )
 
 

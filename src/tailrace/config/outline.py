@@ -14,10 +14,15 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tailrace.config.models import Config, Spark
-from tailrace.config.sinks import DeltaSink, HttpSink, StdoutSink
+from tailrace.config.sinks import DeltaSink, HttpSink, SqliteSink, StdoutSink
 from tailrace.model.units import show_duration, show_size
 
-SINKS: dict[str, type[BaseModel]] = {"delta": DeltaSink, "http": HttpSink, "stdout": StdoutSink}
+SINKS: dict[str, type[BaseModel]] = {
+    "delta": DeltaSink,
+    "http": HttpSink,
+    "sqlite": SqliteSink,
+    "stdout": StdoutSink,
+}
 _FREE = {("source", "types"), ("spark",), ("sinks",)}
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from tailrace.config.values import Duration, PathOrUri, SecretString, Size, Url
+from tailrace.config.values import Duration, LocalPath, PathOrUri, SecretString, Size, Url
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -83,4 +83,19 @@ class HttpSink(Section):
         return value
 
 
-Sink = Annotated[DeltaSink | StdoutSink | HttpSink, Field(discriminator="type")]
+class SqliteSink(Section):
+    """Documents in a SQLite file."""
+
+    holds_tables: ClassVar[None] = None
+
+    type: Literal["sqlite"] = Field(description="Documents in one SQLite file, with full-text search.")
+    path: LocalPath = Field(description="The file, relative to the configuration file's directory.")
+    remember_deletes: Duration = Field(
+        default=7 * 86_400.0,
+        gt=0,
+        validate_default=False,
+        description="How long a deleted document's version is kept, so that no late writer brings it back.",
+    )
+
+
+Sink = Annotated[DeltaSink | StdoutSink | HttpSink | SqliteSink, Field(discriminator="type")]

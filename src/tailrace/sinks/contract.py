@@ -211,6 +211,17 @@ class Marker:
     schema_hash: str
 
 
+@dataclass(frozen=True)
+class Hit:
+    """A document that was found. `score` is higher for better ones; `excerpt` are texts, matching or not."""
+
+    id: str
+    version: int
+    score: float
+    excerpt: tuple[tuple[str, bool], ...]
+    document: str
+
+
 class DocumentSink(ABC):
     """Keeps the documents of indexes, by id, each in its newest version.
 

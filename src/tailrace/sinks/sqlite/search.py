@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tailrace.model.errors import UsageError
+from tailrace.sinks.contract import Hit
 from tailrace.sinks.sqlite.client import search_table
 
 # Private characters: no text has them by chance.
 _BEGIN, _END = "\ue000", "\ue001"
 _EXCERPT_TOKENS = 24
-
-
-@dataclass(frozen=True)
-class Hit:
-    """A document that was found. `score` is higher for better ones; `excerpt` are texts, matching or not."""
-
-    id: str
-    version: int
-    score: float
-    excerpt: tuple[tuple[str, bool], ...]
-    document: str
 
 
 def expression(words: Sequence[str], *, raw: bool = False) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.model.errors import ConfigError, NeedsOperator, UsageError
-from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Marker, Rejection
+from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Hit, Marker, Rejection
 from tailrace.sinks.sqlite import search
 from tailrace.sinks.sqlite.client import (
     add_index,
@@ -33,7 +33,6 @@ from tailrace.sinks.sqlite.client import (
 )
 from tailrace.sinks.sqlite.config import SqliteStoreConfig
 from tailrace.sinks.sqlite.encode import NOT_JSON, pieces, sift
-from tailrace.sinks.sqlite.search import Hit
 
 # Connections of a parent process: closing one here could take the file from under it.
 _INHERITED: list[sqlite3.Connection] = []

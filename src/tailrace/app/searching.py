@@ -1,0 +1,44 @@
+"""Search in the document stores of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tailrace.app.backends import document_store_for
+from tailrace.model.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from tailrace.config import Config
+    from tailrace.sinks.contract import Hit
+
+
+def search(
+    config: Config,
+    index: str,
+    words: Sequence[str],
+    *,
+    sink: str | None = None,
+    limit: int = 10,
+    raw: bool = False,
+) -> list[Hit]:
+    """The best documents of an index that have all the words. `sink` names the store where there are several.
+
+    Reads the file only: a running pipeline is not disturbed, and none needs to run.
+    """
+    from tailrace.config import SqliteSink
+
+    stores = {name: one for name, one in config.sinks.items() if isinstance(one, SqliteSink)}
+    if not stores:
+        raise ConfigError(
+            "the configuration has no document store to search in",
+            remedy='add one, [sinks.documents] with type = "sqlite" and path = "documents.db"',
+            place=str(config.path),
+        )
+    names = ", ".join(stores)
+    if sink is None and len(stores) > 1:
+        raise UsageError("there are several document stores", remedy=f"choose one with --sink: {names}")
+    if sink is not None and sink not in stores:
+        raise UsageError(f"{sink} is no document store", remedy=f"those there are: {names}")
+    store = stores[sink] if sink is not None else next(iter(stores.values()))
+    return document_store_for(store).search(index, words, limit=limit, raw=raw)
