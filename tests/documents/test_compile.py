@@ -355,12 +355,6 @@ def test_a_soft_delete_goes_by_column_or_by_field() -> None:
             "file:6 (field t, table)",
             "public.log has no primary key",
         ),
-        (
-            HEAD
-            + "  - ids: t\n    table: customer_tags\n    foreign_key: customer_id\n    element_type: long\n",
-            "file:5 (field t)",
-            "`ids` lists keys of one column",
-        ),
     ],
 )
 def test_what_the_source_does_not_have_is_told_with_its_line_and_field(

@@ -172,12 +172,6 @@ class _Compiler:
         # A table without a key can be counted; its keys cannot be listed, nor can a junction point at it.
         needs_key = isinstance(field, written.Ids) or field.through is not None
         row = replace(parent, table=table, key=self._key(table, None, path) if needs_key else table.key)
-        if isinstance(field, written.Ids) and len(row.key) > 1:
-            self._problem(
-                path,
-                f"`ids` lists keys of one column, and that of {table.ref} is {_listed(row.key)}",
-                "show the rows themselves with `has_many` or `many_to_many`",
-            )
         link = self._link(field, parent, row)
         column = None
         if isinstance(field, written.Average | written.Reduction):

@@ -81,7 +81,7 @@ SHOWN_AS_TEXT = ("text", "identifier", "keyword", "enum", "uuid", "date", "times
 # Kinds whose texts may be changed on the way.
 TRANSFORMED = ("text", "identifier", "keyword", "enum")
 NumberKind = Literal["short", "integer", "long", "float", "double", "decimal"]
-_REQUIRED = "Whether the value is never null: `true` or `false`."
+_REQUIRED = "Whether the value is never null."
 _COLUMN = "The column. Default: the field's name."
 _OPTIONS = "Whatever else the sink's mapping of the field shall say."
 _TABLE = "The related table, `schema.table` where it is in another schema."
@@ -179,7 +179,9 @@ class Map(FieldPart):
 
     kinds = ("map",)
 
-    values: Annotated[MapKind, BeforeValidator(text_of)] = Field(description="The kind of all values.")
+    values: Annotated[MapKind, BeforeValidator(text_of)] = Field(
+        description="The kind of all values: of texts, numbers, dates or times."
+    )
     column: Identifier | None = Field(default=None, description=_COLUMN)
     required: Flag = Field(default=False, description=_REQUIRED)
     options: Options = Field(default_factory=dict, description=_OPTIONS)
@@ -291,9 +293,9 @@ class Average(Aggregate):
 
     kinds = ("avg",)
 
-    column: Identifier = Field(description="The related table's column that is averaged.")
+    column: Identifier = Field(description="The related table's column.")
     value_type: Annotated[NumberKind, BeforeValidator(text_of)] = Field(
-        default="double", description="The kind of the value."
+        default="double", description="The kind of the average."
     )
 
 
@@ -307,11 +309,13 @@ class Reduction(Aggregate):
 
 
 class Ids(Aggregate):
-    """The related rows' keys, ascending."""
+    """The related rows' keys, ascending; keys of several columns are arrays themselves."""
 
     kinds = ("ids",)
 
-    element_type: Annotated[ValueKind, BeforeValidator(text_of)] = Field(description="The kind of a key.")
+    element_type: Annotated[ValueKind, BeforeValidator(text_of)] = Field(
+        description="The kind of a key; of one with several columns that of each of them."
+    )
 
 
 AnyField = (
