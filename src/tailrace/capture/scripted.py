@@ -388,6 +388,8 @@ class ScriptedCapture(Capture):
                 ref: (self.source.schemas[ref], list(rows.values())) for ref, rows in self.source.rows.items()
             }
         connection = sqlite3.connect(":memory:")
+        # SQLite has it since 3.41.
+        connection.create_function("unhex", 1, lambda text: None if text is None else bytes.fromhex(text))
         try:
             for ref, (schema, rows) in tables.items():
                 names = ", ".join(quote(column.name) for column in schema.columns)
