@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from tailrace.capture.contract import Capture
 from tailrace.capture.postgres import PostgresCapture, PostgresConfig
 from tailrace.capture.sqlite import SqliteCapture, SqliteConfig
 from tailrace.documents.plan import Aggregate, IndexPlan, Link, Member, Place, Related, Scalar, Through
-from tailrace.model.change import ChangeBatch
+from tailrace.model.change import ChangeBatch, Part
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef, TableSchema, quote
 from tests.support.postgres import Database
@@ -43,6 +42,7 @@ class World:
 
     def __init__(self) -> None:
         self.known: dict[str, TableSchema] = {}
+        self.live: Iterator[Part | None] | None = None
 
     def sql(self, *statements: str) -> None:
         """One transaction."""
@@ -61,20 +61,26 @@ class World:
         end = self.head()
         found: list[ChangeBatch] = []
         deadline = time.monotonic() + 30
-        live = self.capture.live(self.position, self.tables, consumer=CONSUMER, wait=0.05)
-        with contextlib.closing(live):  # type: ignore[type-var]
-            while self.position < end:
-                assert time.monotonic() < deadline
-                if (part := next(live)) is not None:
-                    found += part.batches
-                    if part.complete:
-                        self.position = part.position
+        if self.live is None:
+            self.live = self.capture.live(self.position, self.tables, consumer=CONSUMER, wait=0.05)
+        while self.position < end:
+            assert time.monotonic() < deadline
+            if (part := next(self.live)) is not None:
+                found += part.batches
+                if part.complete:
+                    self.position = part.position
         self.capture.wait_visible(end, 10)
         return found
 
     def skip(self) -> None:
         """Look away from what was committed up to now."""
-        self.position = self.head()
+        self.changes()
+
+    def close(self) -> None:
+        """End the reader."""
+        self.capture.close()
+        if isinstance(self.live, Generator):
+            self.live.close()
 
     def described(self, name: str) -> TableSchema:
         """The table as it was when it was first asked for."""
@@ -165,7 +171,7 @@ class SqliteWorld(World):
         return self.app.execute(query).fetchall()
 
     def close(self) -> None:
-        self.capture.close()
+        super().close()
         self.app.close()
 
 
@@ -175,6 +181,7 @@ class PostgresWorld(World):
     def __init__(self, database: Database, *ddl: str) -> None:
         super().__init__()
         self.database = database
+        self.admin = database.connect("postgres")
         database.sql(*ddl)
         self.capture = PostgresCapture(PostgresConfig.from_url(database.superuser_url()))
         self.install()
@@ -186,10 +193,15 @@ class PostgresWorld(World):
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         return self.database.rows(query)
 
+    def close(self) -> None:
+        super().close()
+        self.database.drop()
+
     def head(self) -> Position:
-        with self.database.admin() as connection:
-            connection.execute("SELECT pg_logical_emit_message(true, 'test', 'flush')")
-        return self.capture.head()
+        """Behind everything that is written, and on disk."""
+        self.admin.execute("SELECT pg_logical_emit_message(true, 'test', 'flush')")
+        row = self.admin.execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::int8").fetchone()
+        return self.position.at(int(row[0]) if row else 0)
 
 
 Make = Callable[..., World]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -68,24 +67,24 @@ TREE = Node(
 @pytest.fixture(params=["sqlite", "postgres"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """Makes a database of these tables: `{int}` is a usual whole number, `{big}` a wider one."""
-    made: list[Any] = []
+    made: list[World] = []
 
     def build(*ddl: str, identity: str = "FULL") -> World:
         if request.param == "sqlite":
             texts = [text.format(int="INTEGER", big="INTEGER") for text in ddl]
             made.append(SqliteWorld(tmp_path / f"{len(made)}.db", *texts))
-            return made[-1]  # type: ignore[no-any-return]
+            return made[-1]
         server: Server = request.getfixturevalue("postgres")
         database = server.database()
-        made.append(database)
         texts = [text.format(int="int4", big="int8") for text in ddl]
         tables = [text.split()[2] for text in texts if text.startswith("CREATE TABLE")]
         alters = [f"ALTER TABLE {table} REPLICA IDENTITY {identity}" for table in tables]
-        return PostgresWorld(database, *texts, *alters)
+        made.append(PostgresWorld(database, *texts, *alters))
+        return made[-1]
 
     yield build
     for one in made:
-        one.close() if isinstance(one, SqliteWorld) else one.drop()
+        one.close()
 
 
 def fill(world: World) -> None:
