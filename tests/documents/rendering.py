@@ -58,7 +58,8 @@ class PostgresSource:
     def insert(self, table: str, *rows: Sequence[Any]) -> None:
         marks = ", ".join(["%s"] * len(rows[0]))
         with self.connection.cursor() as cursor:
-            cursor.executemany(f"INSERT INTO {quote(table)} VALUES ({marks})".encode(), rows)
+            name = quote(table).replace("%", "%%")
+            cursor.executemany(f"INSERT INTO {name} VALUES ({marks})".encode(), rows)
 
     def table(self, name: str, schema: str = "public") -> TableSchema:
         connection: Any = self.connection
@@ -72,7 +73,6 @@ class PostgresSource:
         return read(self.run(query, query.bind(keys)))
 
     def rows(self, table: TableSchema) -> pa.Table:
-        columns = ", ".join(f"{quote(column.name)}::text" for column in table.columns)
         columns = ", ".join(_output(column.name) for column in table.columns)
         name = f"{quote(table.ref.schema)}.{quote(table.ref.name)}"
         found = self.connection.execute(f"SELECT {columns} FROM {name}".encode()).fetchall()

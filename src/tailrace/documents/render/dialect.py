@@ -70,6 +70,8 @@ class Dialect(ABC):
     most_joins: ClassVar[int] = 1000
     # Whether aggregates take their rows in the order of a subquery, for want of a better way.
     ordered_input: ClassVar[bool] = False
+    # Whether rows that descend must be numbered before they are put into an array.
+    numbers_descending: ClassVar[bool] = False
     # Whether common table expressions are computed once, so that few rows of a parent spare work below.
     selective: ClassVar[bool] = True
     text_type: ClassVar[str] = "TEXT"

@@ -210,7 +210,8 @@ class Postgres(Dialect):
         text = self.text(x, column)
         if not folded:
             return f"{text} LIKE {self.literal(pattern)}"
-        return f'lower(({text}) COLLATE "und-x-icu") LIKE {self.literal(pattern.lower())} COLLATE "C"'
+        folds = f'lower(({text}) COLLATE "und-x-icu") COLLATE "C"'
+        return f"{folds} LIKE {self.literal(pattern.lower())}"
 
     # Many rows as one
 

@@ -34,6 +34,7 @@ class Spark(Dialect):
     """See the module's text."""
 
     name: ClassVar[str] = "spark"
+    numbers_descending: ClassVar[bool] = True
     # Each use of a common table expression computes it again.
     selective: ClassVar[bool] = False
     text_type: ClassVar[str] = "STRING"

@@ -205,12 +205,13 @@ class Structure:
             query = query.distinct(copy=False)
         most = 1 if link.shape in ("has_one", "belongs_to") else place.limit
         # What a key points at is one row, if it is the key.
-        if most is not None and (link.shape != "belongs_to" or set(link.own) != set(place.key)):
+        several = most is not None and (link.shape != "belongs_to" or set(link.own) != set(place.key))
+        if several or (dialect.numbers_descending and any(one.descending for one in place.order)):
             query = self._first(frame, query, names, most)
         self._add(frame.name, query)
         return frame
 
-    def _first(self, frame: Frame, query: exp.Select, names: Sequence[str], most: int) -> exp.Select:
+    def _first(self, frame: Frame, query: exp.Select, names: Sequence[str], most: int | None) -> exp.Select:
         order = ", ".join(one.clause for one in self._order(frame, "r"))
         rank = f"row_number() OVER (PARTITION BY {', '.join(f'r.{name}' for name in names)} ORDER BY {order})"
         kept_names = [*names, *frame.columns.values(), *frame.expressions.values()]
@@ -218,6 +219,8 @@ class Structure:
             [*((f"r.{name}", name) for name in kept_names), (rank, _RANK)], f"({self._sql(query)}) AS r"
         )
         frame.ranked = True
+        if most is None:
+            return inner
         outer = self._select(
             [(f"s.{name}", name) for name in [*kept_names, _RANK]], f"({self._sql(inner)}) AS s"
         )
