@@ -236,6 +236,28 @@ def test_a_server_that_is_slow_to_send_is_waited_for(database: Database) -> None
     assert [(bytes(data), count) for data, count in found] == [(LEAD + b"1\t\n", 1)]
 
 
+def test_a_copy_that_the_server_ends_is_told_in_its_words(database: Database, config: PostgresConfig) -> None:
+    begun = "SELECT i, CASE WHEN i = 90000 THEN pg_sleep(60) END FROM generate_series(1, 100000) i"
+    failing = "SELECT 1 / (i - 90000) FROM generate_series(1, 100000) i"
+    with pytest.raises(NeedsOperator, match="division by zero"), session(config) as connection:
+        list(buffers(config, connection, failing, 1000))
+
+    def terminate() -> bool:
+        with database.admin() as admin:
+            return bool(
+                admin.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE query LIKE 'COPY (SELECT i%' AND wait_event = 'PgSleep'"
+                ).fetchall()
+            )
+
+    ended = threading.Thread(target=lambda: wait_until(terminate))
+    ended.start()
+    with pytest.raises(Transient, match="administrator command"), session(config) as connection:
+        list(buffers(config, connection, begun, 1000))
+    ended.join()
+
+
 def test_two_chunks_are_read_at_the_same_time(database: Database, config: PostgresConfig) -> None:
     database.sql(
         "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT i FROM generate_series(1, 1000) i"

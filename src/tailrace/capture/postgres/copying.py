@@ -63,6 +63,7 @@ class _Wire:
         self._socket = connection.pgconn.socket
         self._wait = _silence(config, connection)
         self._left = b""
+        self._over = False
 
     def send(self, kind: bytes, body: bytes) -> None:
         """Send a message."""
@@ -95,15 +96,20 @@ class _Wire:
             if count:
                 del buffer[end:]
                 yield buffer, count
+            elif self._over and self._left[:1] in (b"", b"d"):
+                raise _closed()
             # Nothing: a row is larger than the buffer, or a message of another kind comes first.
             size = nbytes if count else 2 * len(buffer)
 
     def _filled(self, size: int) -> bytearray:
-        """A buffer with what is left and what comes next; it is full unless the server has said all."""
+        """A buffer with what is left and what comes next; it is full unless the server has said all.
+
+        It says why before it closes a connection.
+        """
         buffer, filled = bytearray(size), len(self._left)
         buffer[:filled] = self._left
         with memoryview(buffer) as view:
-            while filled < size and not _all_said(buffer, filled):
+            while filled < size and not self._over and not _all_said(buffer, filled):
                 with view[filled:] as room:
                     filled += self._read(room)
         del buffer[filled:]
@@ -115,6 +121,8 @@ class _Wire:
             more = bytearray(1 << 13)
             with memoryview(more) as view:
                 self._left += more[: self._read(view)]
+            if self._over:
+                raise _closed()
         end = self._end()
         kind, body, self._left = self._left[:1], self._left[HEADER:end], self._left[end:]
         if kind == b"E":
@@ -125,22 +133,27 @@ class _Wire:
         return 1 + int(_LENGTH.unpack_from(self._left, 1)[0])
 
     def _read(self, room: memoryview) -> int:
+        """How many bytes came; none where the server has closed the connection."""
         while True:
             try:
-                if count := os.readv(self._socket, [room]):
-                    return count
+                count = os.readv(self._socket, [room])
             except BlockingIOError:
                 self._wait()
                 time.sleep(_PAUSE)
-                continue
             except OSError as error:
                 raise _lost(error) from None
-            raise psycopg.OperationalError("the server closed the connection unexpectedly")
+            else:
+                self._over = not count
+                return count
 
 
 def _all_said(buffer: bytearray, filled: int) -> bool:
     """Whether ReadyForQuery was the last: no text has zeros in it, and no other message these at its end."""
     return buffer[filled - 6 : filled - 1] == b"Z\0\0\0\5"
+
+
+def _closed() -> psycopg.OperationalError:
+    return psycopg.OperationalError("the server closed the connection unexpectedly")
 
 
 def _lost(error: OSError) -> psycopg.OperationalError:
