@@ -1,0 +1,1 @@
+"""What documents must be, found the slow way: row by row, without any plan (`oracle`), and how to compare."""
