@@ -85,6 +85,8 @@ class Changelog:
         self._owner = owner
         self._limits = limits
         self._on_wait = on_wait
+        # Called before anything is published, for what must be durable then.
+        self.before_publish: Callable[[], None] | None = None
         self._writing = threading.RLock()
         self._saving = threading.Lock()
         self._changed = threading.Condition()
@@ -378,6 +380,8 @@ class Changelog:
         if start is None:
             raise UsageError("the changelog has no beginning yet: call `begin`", place=self._root)
         self._owner.check(now=True)
+        if self.before_publish is not None:
+            self.before_publish()
         with self._writes():
             published = self._intake.publish(self._fs, self._root, self.source, start=start, epoch=self.epoch)
         with self._changed:

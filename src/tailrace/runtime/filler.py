@@ -11,6 +11,9 @@ changelog, hand over acknowledgements, and ask for health. Passing faults are re
 error ends the thread and is raised to whoever asks. `<changelog>/filler.json` remembers what the source had
 on record for us, so that an older copy of it is recognised.
 
+Where documents need old values that the log does not carry, `links` completes each part before it is
+appended (`tailrace.runtime.links`), and is read from the source before the first one.
+
 Give `Filler.idle` to `Changelog.open` as `on_wait`, or use `Filler.open`: acknowledgements then reach the
 source, and `close` the thread, also while the changelog is full.
 """
@@ -37,6 +40,7 @@ from tailrace.runtime.cutting import Cutter
 from tailrace.runtime.feed import Feed
 from tailrace.runtime.history import FILE as SCHEMAS
 from tailrace.runtime.history import SchemaHistory
+from tailrace.runtime.links import Links
 from tailrace.runtime.notices import Notices
 from tailrace.runtime.observer import Observer, Silence, told
 from tailrace.runtime.reached import Reached
@@ -89,9 +93,13 @@ class Filler:
         wait: float = 0.2,
         backoff: Backoff | None = None,
         observer: Observer | None = None,
+        links: Links | None = None,
     ) -> None:
         self._capture = capture
         self._changelog = changelog
+        self._links = links
+        if links is not None:
+            changelog.before_publish = links.sync
         self._tables = list(tables)
         self._consumer = consumer
         self._start = start
@@ -312,6 +320,8 @@ class Filler:
 
     def _fill(self) -> None:
         begin = self._begin()
+        if self._links is not None:
+            self._links.begin(self._capture, begin, epoch=self._changelog.epoch, pause=self._pause)
         cutter = Cutter(self._cut, begin.version)
         feed = self._feed = Feed(
             self._capture,
@@ -329,7 +339,7 @@ class Filler:
                 self._proved.set()
                 if part is not None:
                     for piece in cutter.pieces(part):
-                        self._changelog.append(piece)
+                        self._changelog.append(piece if self._links is None else self._links.complete(piece))
                     self._note(part.rows)
                 elif feed.ended:
                     return
@@ -339,6 +349,11 @@ class Filler:
             self._finish()
         finally:
             feed.close()
+
+    def _pause(self) -> None:
+        """Leaves what takes long where it is to end."""
+        if self._closing.is_set():
+            raise _Closing
 
     def _schemas(self) -> SchemaHistory | None:
         if not self._capture.capabilities.schema_events:
@@ -405,6 +420,8 @@ class Filler:
             self._save()
             if self._feed is not None:
                 self._feed.settle(self._changelog.acknowledged)
+            if self._links is not None and self._proved.is_set():
+                self._links.prune(self._changelog.acknowledged)
             self._changelog.prune()
 
     def _finish(self) -> None:
