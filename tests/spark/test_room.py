@@ -21,27 +21,29 @@ def at(version: int) -> Offset:
 
 def test_a_batch_takes_what_the_last_one_read_in_two_seconds_within_bounds() -> None:
     clock = Clock()
-    room = Room(1000, clock)
-    assert room.rows == 1000
-    seconds_and_then = [(1.0, 2000), (0.5, 8000), (0.1, 32_000), (0.1, 50_000), (100.0, 1000)]
-    for number, (seconds, then) in enumerate(seconds_and_then):
-        room.begun(at(number), room.rows)
+    room = Room(clock)
+    assert room.chunks == 0
+    read_in_seconds_and_then = [(10, 1.0, 20), (20, 0.5, 80), (80, 0.1, 256), (256, 0.1, 256), (3, 100.0, 0)]
+    for number, (read, seconds, then) in enumerate(read_in_seconds_and_then):
+        room.begun(at(number), read)
         clock.now += seconds
         room.committed(at(number))
-        assert room.rows == then
+        assert room.chunks == then
 
 
-def test_a_batch_without_rows_and_one_that_is_not_over_say_nothing() -> None:
+def test_a_batch_without_chunks_and_one_that_is_not_over_say_nothing() -> None:
     clock = Clock()
-    room = Room(1000, clock)
+    room = Room(clock)
     room.begun(at(1), 0)
     clock.now += 0.1
     room.committed(at(1))
-    assert room.rows == 1000
-    room.begun(at(2), 1000)
+    assert room.chunks == 0
+    room.begun(at(2), 4)
     clock.now += 0.1
     room.committed(at(1))
-    assert room.rows == 1000
+    assert room.chunks == 0
+    room.committed(at(2))
+    assert room.chunks == 16
 
 
 def test_a_limit_that_was_given_is_kept_for_snapshots_too() -> None:

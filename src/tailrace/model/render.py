@@ -114,6 +114,8 @@ def _objects(struct: pa.StructArray, pieces: list[pa.Array | str], *, loose: boo
 def field_of(struct: pa.StructArray, name: str) -> pa.Array:
     """A field's values, null where the struct is. By index: to Arrow, `.name` is a path."""
     place = struct.type.get_field_index(name)
+    if place < 0:
+        raise KeyError(name)
     # A copy of the validity and more per field, where there is nothing to merge.
     return pc.struct_field(struct, [place]) if struct.null_count else struct.field(place)
 

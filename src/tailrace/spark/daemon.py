@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 
 from pyspark import daemon
@@ -33,6 +34,10 @@ def _prepare() -> None:
 
     # The first array makes Arrow look for pandas, which takes its time.
     pa.array([1])
+    import numpy as np
+
+    # Else all workers would draw the same numbers.
+    os.register_at_fork(after_in_child=np.random.seed)
 
 
 if __name__ == "__main__":

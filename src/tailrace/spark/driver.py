@@ -101,7 +101,7 @@ class StreamDriver:
         self._generations: dict[TableRef, str] = {}
         self._held: set[str] = set()
         self._renewed = Renewed()
-        self._room = Room(options.limits[0])
+        self._room = Room()
         self._initial: Offset | None = None
         self._newest: Offset | None = None
         self._bounded = False
@@ -193,7 +193,7 @@ class StreamDriver:
         begins = jumps.crossed(self._fs, self._root, changelog, start.position.version)
         windows = changelog.plan(begins, end.position.version)
         chunks = self._readable(self._snapshots.reads(start, end, replayed=end != self._newest))
-        self._room.begun(end, sum(read.chunk.rows for read in chunks))
+        self._room.begun(end, len(chunks))
         if chunks:
             # The barrier. Only this process knows what was delivered; visibility never shrinks, so what holds
             # here holds for the executors that read later.
@@ -207,8 +207,10 @@ class StreamDriver:
             return [Slice(tuple(windows), tuple(chunks), tables, progress)]
         parts = self._options.partitions or DEFAULT_PARTITIONS
         slices = [Slice(run, (), tables, progress) for run in share(windows, parts)]
-        # Two each: one that is done early takes another, and a task reads its chunks by one connection.
-        runs = dealt(chunks, self._options.throttle.connections or 2 * parts)
+        # Two each: one that is done early takes another, and a task reads its chunks by one connection. Who
+        # makes one row of each key must have all of a task's chunks at once.
+        usual = len(chunks) if single else 2 * parts
+        runs = dealt(chunks, self._options.throttle.connections or usual)
         return slices + [Slice((), tuple(run), tables, progress) for run in runs]
 
     def _readable(self, chunks: list[ChunkRead]) -> list[ChunkRead]:
@@ -420,8 +422,7 @@ class StreamDriver:
     def _advance(self, start: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
         changelog, at = self._log(), start.position.version
         version = changelog.bound(at, max_rows=max_rows, max_bytes=max_bytes, up_to=self._target)
-        most = None if max_rows is None else max(max_rows, self._room.rows if self._options.roomy else 0)
-        room = None if most is None else most - changelog.rows(at, version)
+        room = None if max_rows is None else max_rows - changelog.rows(at, version)
         parts = self._options.partitions or DEFAULT_PARTITIONS
         self._at = at
         with self._throttle.round() as throttle:
@@ -430,6 +431,7 @@ class StreamDriver:
                 self._generations,
                 room=room,
                 parts=min(parts, self._options.throttle.connections or parts),
+                more=self._room.chunks if self._options.roomy else 0,
                 throttle=throttle,
                 held=self._stopped() | self._renewed.early(changelog, version),
             )

@@ -23,12 +23,13 @@ DESCRIPTIONS: dict[str, str] = {
     "startingOffsets": "Of a new query: `earliest` (snapshot, then changes), `latest` (changes only), or the"
     " JSON of an offset. Default `earliest`.",
     "maxRowsPerTrigger": "At most so many changes a micro-batch; a transaction is never split."
-    " Default 200000, and as many rows of snapshots as take about two seconds.",
+    " Default 200000, and as many chunks of snapshots as the last batch read in about two seconds.",
     "maxBytesPerTrigger": "At most so many bytes of changes a micro-batch. Default 64 MB.",
     "failOnDataLoss": "`true`: stop with the remedy when the source no longer has what comes next."
     " `false`: warn and take a fresh snapshot. Default `true`.",
-    "numPartitions": "How many tasks read a micro-batch or a snapshot. Default 2 for streams, 1 for batch"
-    " reads: one task sees one moment, several see one each, but for a read of `tailrace.moment`.",
+    "numPartitions": "How many tasks read a micro-batch or a snapshot; up to twice as many the chunks of a"
+    " stream's snapshots. Default 2 for streams, 1 for batch reads: one task sees one moment, several see one"
+    " each, but for a read of `tailrace.moment`.",
     "view": "`envelope` (JSON images, any tables), `table` (typed columns of one table), `net` (latest per"
     " key of one table), `packed` (Arrow batches, for engines). Default `envelope` for streams, `table` for"
     " batch reads.",
@@ -53,7 +54,7 @@ DESCRIPTIONS: dict[str, str] = {
     "maxChangelogBytes": "Back-pressure: capture pauses while more is unacknowledged. Default 4 GB.",
     "snapshotRowsPerSecond": "At most so many rows of snapshots a second, on average. Default: no ceiling.",
     "snapshotConnections": "At most so many tasks, each with a connection of its own, read snapshot chunks at"
-    " a time. Default: no ceiling.",
+    " a time. Default: twice `numPartitions`.",
     "snapshotPauseLag": "No snapshot chunk is taken while the query is further behind than this: a size, a"
     " duration, a number of changes, or several (`256MB`, `30s`, `10000 changes`, `256MB, 30s`), in what the"
     " source can measure. Default: no pause.",

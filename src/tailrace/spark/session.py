@@ -35,7 +35,6 @@ def defaults(master: str) -> dict[str, str]:
     """The settings for a session on this master."""
     settings = {
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.daemon.module": "tailrace.spark.daemon",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
@@ -50,6 +49,8 @@ def defaults(master: str) -> dict[str, str]:
         )
         settings["spark.sql.streaming.checkpointFileManagerClass"] = manager
         settings["spark.hadoop.fs.file.impl"] = "org.apache.hadoop.fs.RawLocalFileSystem"
+        # Elsewhere Tailrace may come to the workers with the job, and not be there before.
+        settings["spark.python.daemon.module"] = "tailrace.spark.daemon"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         settings["spark.driver.host"] = "127.0.0.1"
     return settings

@@ -101,23 +101,26 @@ class Snapshots:
         parts: int,
         throttle: Round,
         held: Collection[str] = (),
+        more: int = 0,
     ) -> dict[str, Cursor]:
         """The cursors at the end of a batch that begins at `start` and has room for so many rows.
 
         Nothing is read of tables that are held or paused, and no more than the throttle allows.
 
-        At least one round of chunks is taken whatever the room, so that a busy log never starves a snapshot.
+        At least one round of chunks is taken whatever the room, so that a busy log never starves a snapshot,
+        and at least `more` where there are so many.
         """
+        least = max(parts, more)
         cursors = {table: cursor for table, cursor in start.snapshots.items() if table in self._refs}
         cursors.update(ended := self._stopped(cursors))
         taken = 0
         for table, ref in self._refs.items():
-            if taken >= parts and room is not None and room <= 0:
+            if taken >= least and room is not None and room <= 0:
                 break
             stopping = self._stop(table) is not None
             if table in ended or table in held or (table in self._paused and not stopping):
                 continue
-            spare = None if taken < parts else room
+            spare = None if taken < least else room
             cursor = self._cursor(ref, cursors.get(table), generations.get(ref, ""), throttle, spare)
             if cursor is None:
                 break
@@ -128,7 +131,7 @@ class Snapshots:
             last = min(1, cursor.of) if stopping else cursor.of
             while (
                 done < last
-                and (taken < parts or room is None or room >= chunks[done].rows)
+                and (taken < least or room is None or room >= chunks[done].rows)
                 and throttle.take(chunks[done].rows)
             ):
                 room = None if room is None else room - chunks[done].rows

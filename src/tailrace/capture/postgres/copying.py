@@ -27,6 +27,8 @@ from tailrace.capture.postgres.framed import HEADER, LEAD, unframe
 
 _AS_IT_IS = " (ENCODING 'SQL_ASCII')"
 _LENGTH = struct.Struct("!I")
+# No message of the server's is longer.
+_MOST = 1 << 30
 # The server sends 8 kB at a time; to be woken up for each costs both sides as much as the rows do.
 _PAUSE = 0.0005
 Wait = Callable[[], None]
@@ -52,8 +54,9 @@ def _by_socket(
     wire.send(b"Q", text + b"\0")
     wire.until(b"H")
     yield from wire.rows(nbytes)
-    # Then libpq can be asked again.
     wire.until(b"Z")
+    # Then libpq can be asked again, at the beginning of a message.
+    wire.finish()
 
 
 class _Wire:
@@ -61,9 +64,10 @@ class _Wire:
 
     def __init__(self, config: PostgresConfig, connection: Connection) -> None:
         self._socket = connection.pgconn.socket
-        self._wait = _silence(config, connection)
+        self._readable = _silence(config, connection, select.POLLIN)
+        self._writable = _silence(config, connection, select.POLLOUT)
         self._left = b""
-        self._over = False
+        self._over = self._short = False
 
     def send(self, kind: bytes, body: bytes) -> None:
         """Send a message."""
@@ -72,7 +76,7 @@ class _Wire:
             try:
                 message = message[os.write(self._socket, message) :]
             except BlockingIOError:
-                select.select([], [self._socket], [], 1)
+                self._writable()
             except OSError as error:
                 raise _lost(error) from None
 
@@ -82,36 +86,42 @@ class _Wire:
             if found == b"Z":
                 raise psycopg.OperationalError("the server ended the COPY without a result")
 
+    def finish(self) -> None:
+        """Go past what came behind the end."""
+        while self._left:
+            self._message()
+
     def rows(self, nbytes: int) -> Iterator[tuple[bytearray, int]]:
         """Rows of about `nbytes`, and how many, up to the end of the COPY."""
-        size = nbytes
         while True:
             if self._left[:1] not in (b"", b"d"):
                 if self._message() == b"c":
                     return
                 continue
-            buffer = self._filled(max(size, 2 * len(self._left)))
+            buffer = self._filled(nbytes)
             count, end = unframe(buffer, len(buffer))
             self._left = bytes(memoryview(buffer)[end:])
             if count:
                 del buffer[end:]
                 yield buffer, count
-            elif self._over and self._left[:1] in (b"", b"d"):
+            elif self._short and self._left[:1] in (b"", b"d"):
+                # The first message is not whole, and nothing follows.
                 raise _closed()
-            # Nothing: a row is larger than the buffer, or a message of another kind comes first.
-            size = nbytes if count else 2 * len(buffer)
 
-    def _filled(self, size: int) -> bytearray:
-        """A buffer with what is left and what comes next; it is full unless the server has said all.
+    def _filled(self, nbytes: int) -> bytearray:
+        """What is left and what comes next: about `nbytes`, and the first message at least, if it is a row.
 
-        It says why before it closes a connection.
+        Less where the server has said all, and it says why before it closes a connection.
         """
-        buffer, filled = bytearray(size), len(self._left)
+        filled = len(self._left)
+        size = max(nbytes, self._end() if filled >= HEADER else HEADER)
+        buffer = bytearray(max(size, filled))
         buffer[:filled] = self._left
         with memoryview(buffer) as view:
             while filled < size and not self._over and not _all_said(buffer, filled):
                 with view[filled:] as room:
                     filled += self._read(room)
+        self._short = filled < size
         del buffer[filled:]
         return buffer
 
@@ -130,7 +140,10 @@ class _Wire:
         return kind
 
     def _end(self) -> int:
-        return 1 + int(_LENGTH.unpack_from(self._left, 1)[0])
+        length = int(_LENGTH.unpack_from(self._left, 1)[0])
+        if not 4 <= length <= _MOST:
+            raise psycopg.OperationalError("the server sent something else than messages")
+        return 1 + length
 
     def _read(self, room: memoryview) -> int:
         """How many bytes came; none where the server has closed the connection."""
@@ -138,7 +151,7 @@ class _Wire:
             try:
                 count = os.readv(self._socket, [room])
             except BlockingIOError:
-                self._wait()
+                self._readable()
                 time.sleep(_PAUSE)
             except OSError as error:
                 raise _lost(error) from None
@@ -148,8 +161,11 @@ class _Wire:
 
 
 def _all_said(buffer: bytearray, filled: int) -> bool:
-    """Whether ReadyForQuery was the last: no text has zeros in it, and no other message these at its end."""
-    return buffer[filled - 6 : filled - 1] == b"Z\0\0\0\5"
+    """Whether ReadyForQuery came: no text has zeros in it, and no other message has so many.
+
+    A notice may stand behind it.
+    """
+    return buffer.rfind(b"Z\0\0\0\5", max(0, filled - 4096), filled) >= 0
 
 
 def _closed() -> psycopg.OperationalError:
@@ -176,7 +192,7 @@ def _by_libpq(
     config: PostgresConfig, connection: Connection, text: bytes, nbytes: int
 ) -> Iterator[tuple[bytearray, int]]:
     raw = connection.pgconn
-    silence = _silence(config, connection)
+    silence = _silence(config, connection, select.POLLIN)
 
     def wait() -> None:
         silence()
@@ -227,10 +243,10 @@ def _finish(connection: Connection, wait: Wait) -> None:
         result = raw.get_result() is not None
 
 
-def _silence(config: PostgresConfig, connection: Connection) -> Wait:
-    """Waits for the server to send something; raises where it is gone or frozen."""
+def _silence(config: PostgresConfig, connection: Connection, wanted: int) -> Wait:
+    """Waits until the socket can be read or written; raises where the server is gone or frozen."""
     poll = select.poll()
-    poll.register(connection.pgconn.socket, select.POLLIN)
+    poll.register(connection.pgconn.socket, wanted)
     process = connection.pgconn.backend_pid
 
     def wait() -> None:

@@ -47,7 +47,8 @@ def _candidates(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt
     if len(starts) and data[0] != _DATA:
         starts = starts[:0]
     lengths = _headers(data)[starts, 1:].view(">u4")[:, 0].astype(np.int64)
-    return starts, starts + 1 + lengths
+    # The length counts itself, and a row has its newline at least. What is shorter never ends.
+    return starts, np.where(lengths < HEADER, np.iinfo(np.int64).max, starts + 1 + lengths)
 
 
 def _headers(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

@@ -103,7 +103,7 @@ def begin(connection: Connection, moment: str | None = None) -> None:
     level = "READ COMMITTED" if moment is None else "REPEATABLE READ"
     connection.execute(
         f"BEGIN ISOLATION LEVEL {level} READ ONLY; SET LOCAL row_security = off;"
-        " SET LOCAL statement_timeout = 0; SET LOCAL jit = off"
+        " SET LOCAL statement_timeout = 0; SET LOCAL jit = off; SET LOCAL client_min_messages = error"
     )
     if moment is not None:
         exported.enter(connection, moment)
