@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import cast
 
+from tailrace.capture.contract import Capture
 from tailrace.config.hints import nearest
 from tailrace.config.index import fields as written
 from tailrace.config.index import parts
@@ -21,7 +23,7 @@ from tailrace.documents import plan
 from tailrace.documents.mapping import derive_mapping
 from tailrace.documents.schema_hash import schema_hash
 from tailrace.model.errors import ConfigError
-from tailrace.model.table import TableSchema
+from tailrace.model.table import TableRef, TableSchema, quote
 
 Catalog = Callable[[str | None, str], TableSchema]
 
@@ -38,6 +40,20 @@ def compile_index(name: str, schema: IndexSchema, catalog: Catalog) -> plan.Inde
     if root is None or compiler.problems:
         raise as_error(compiler.problems, schema.places)
     return plan.IndexPlan(name, root, soft_delete, schema_hash(root, soft_delete, derive_mapping(schema)))
+
+
+def catalog_of(capture: Capture) -> Catalog:
+    """The catalog of a source; each table is described once."""
+
+    @cache
+    def table(schema: str | None, name: str) -> TableSchema:
+        ref = TableRef(schema or "", name)
+        # Quoted where it has to be: a dot or a star in a name is a part of it here.
+        bare = quote(name) if name == "*" or "." in name or '"' in name else name
+        (found,) = capture.resolve([bare if schema is None else str(ref)])
+        return capture.describe(found)
+
+    return table
 
 
 @dataclass(frozen=True)

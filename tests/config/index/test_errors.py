@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.config.index import load_index
@@ -19,6 +19,9 @@ JOIN = "  - has_many: orders\n    table: orders\n    foreign_key: user_id\n"
     ("text", "place", "message"),
     [
         ("version: 2\ntable: a\nfields: []\n", "file:1 (version)", "must be `1`"),
+        ("version: true\ntable: a\nfields: []\n", "file:1 (version)", "must be `1`"),
+        ("version: 1.0\ntable: a\nfields: []\n", "file:1 (version)", "must be `1`"),
+        ("version: '1'\ntable: a\nfields: []\n", "file:1 (version)", "must be `1`"),
         ("version: 1\nfields: []\n", "file:1 (table)", "the key `table` is missing"),
         ("version: 1\ntable: a\n", "file:1 (fields)", "the key `fields` is missing"),
         ("version: 1\ntable: a\nfields: x\n", "file:3 (fields)", "must be a list"),
@@ -381,6 +384,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
     assert raised.value.place == str(tmp_path / name)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="a:-[]{}&*!|>'\"# \n\t,?%@`~0.x", max_size=60))
 def test_whatever_a_file_holds_it_is_read_or_refused_with_its_place(text: str) -> None:
     for whole in (text, HEAD + "  - keyword: " + text, HEAD + "  " + text):

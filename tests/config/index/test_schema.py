@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from tailrace.cli import app
 from tailrace.config.index import index_schema, parse_index
 from tailrace.config.index.fields import MODELS
 from tailrace.model.errors import ConfigError
@@ -60,7 +62,8 @@ def holds(word: str, rule: Any, schema: dict[str, Any], value: Any) -> bool:
     if word == "required":
         return not isinstance(value, dict) or set(rule) <= set(value)
     if word == "dependentRequired":
-        return all(set(needed) <= set(value) for key, needed in rule.items() if key in value)
+        given = set(value) if isinstance(value, dict) else set()
+        return all(set(needed) <= given for key, needed in rule.items() if key in given)
     if word == "items":
         return not isinstance(value, list) or all(accepts(rule, item) for item in value)
     if word == "anyOf":
@@ -76,7 +79,7 @@ def holds(word: str, rule: Any, schema: dict[str, Any], value: Any) -> bool:
         size = len(value) if isinstance(value, measured[word]) else rule
         return bool(size >= rule if word.startswith("min") else size <= rule)
     if word == "minimum":
-        return bool(value >= rule)
+        return not is_of(value, "number") or bool(value >= rule)
     raise AssertionError(f"the test does not know {word}")
 
 
@@ -204,3 +207,9 @@ def test_a_head_that_the_loader_refuses_is_not_valid(head: str) -> None:
     with pytest.raises(ConfigError):
         parse_index(text, "file")
     assert not accepts(SCHEMA, yaml.safe_load(text))
+
+
+def test_the_command_prints_it() -> None:
+    done = CliRunner().invoke(app, ["schema", "index"])
+    assert done.exit_code == 0
+    assert json.loads(done.stdout) == SCHEMA

@@ -40,10 +40,16 @@ class SoftDelete(Part):
     when: Filters = Field(default=(), description="Only where all of these are true as well.")
 
 
+def _version(value: Any) -> Any:
+    value = value_of(value)
+    # In Python `true` and 1.0 are 1 as well.
+    return value if type(value) is int else str(value)
+
+
 class IndexSchema(Part):
     """A whole index schema."""
 
-    version: Annotated[Literal[1], BeforeValidator(value_of)] = Field(
+    version: Annotated[Literal[1], BeforeValidator(_version)] = Field(
         description="The version of the language: 1."
     )
     table: Identifier = Field(

@@ -87,6 +87,7 @@ def _fields(owner: dict[str, Any], path: Path, parent_key: Any) -> Iterator[Prob
             continue
         kind, name = kinds[0], text_of(field[kinds[0]])
         if isinstance(name, str):
+            name = name.strip()
             if name in taken:
                 yield Problem(
                     (*here, kind),
