@@ -400,7 +400,6 @@ BASE = (
     [
         BASE.replace("text: name", "keyword: name"),
         BASE.replace("text: name", "text: nom\n    column: name"),
-        BASE.replace("text: name", "text: name\n    required: true"),
         BASE.replace("text: name", "text: name\n    default: x"),
         BASE.replace("text: name", "text: name\n    transforms: [trim]"),
         BASE.replace("text: name", "text: name\n    options: {analyzer: english}"),
@@ -427,10 +426,17 @@ def test_hashes_of_all_variations_differ() -> None:
     assert len({compiled(text).schema_hash for text in texts}) == len(texts)
 
 
+def test_the_hash_stays_whether_the_key_is_declared_or_not() -> None:
+    shown = BASE + "  - long: id\n"
+    assert compiled(shown.replace("primary_key: id\n", "")).schema_hash == compiled(shown).schema_hash
+
+
 def test_the_hash_stays_where_documents_stay() -> None:
     first = compiled(BASE)
     assert compiled("# a comment\n" + BASE.replace("primary_key: id\n", "")).schema_hash == first.schema_hash
     assert compile_index("other", parse_index(BASE, "x"), Catalog(*SHOP)).schema_hash == first.schema_hash
+    required = BASE.replace("text: name", "text: name\n    required: true")
+    assert compiled(required).schema_hash == first.schema_hash
     customers, *others = SHOP
     more = TableSchema(
         customers.ref,

@@ -1,7 +1,8 @@
 """A hash of everything that decides how the documents of an index look.
 
 It is the same in every process and on every machine. It covers the plan, the types of the columns that the
-plan reads, and the mapping; a column that no document shows may change as it likes.
+plan reads, and the mapping; a column that no document shows may change as it likes. That a value is promised
+not to be null makes no document different, so that an index need not be built anew for it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ _FORMAT = 1
 def schema_hash(root: plan.Place, soft_delete: plan.SoftDelete | None, mapping: IndexMapping) -> str:
     """The hash of an index, 32 hexadecimal digits."""
     marker = _type(root.table, soft_delete.column) if soft_delete is not None else None
-    body = [_FORMAT, _plain(root), _plain(soft_delete), marker, mapping.to_json()]
+    shown = {
+        path: {key: value for key, value in field.items() if key != "nullable"}
+        for path, field in mapping.to_json().items()
+    }
+    body = [_FORMAT, _plain(root), _plain(soft_delete), marker, shown]
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -31,7 +36,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, TableSchema):
         return [value.ref.schema, value.ref.name]
     if is_dataclass(value):
-        body = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        body = {
+            field.name: _plain(getattr(value, field.name))
+            for field in fields(value)
+            if field.name != "required"
+        }
         if isinstance(value, plan.Place):
             body["types"] = {name: _type(value.table, name) for name in sorted(set(_read(value)))}
         if isinstance(value, plan.Aggregate) and value.column is not None:
