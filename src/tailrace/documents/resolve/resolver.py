@@ -13,7 +13,7 @@ from tailrace.capture.contract import Capture
 from tailrace.documents.plan import IndexPlan
 from tailrace.documents.resolve.entries import Entry, entries
 from tailrace.documents.resolve.statement import Statement, render
-from tailrace.documents.resolve.values import Row, Values, id_texts, plainly_equal, touched
+from tailrace.documents.resolve.values import Row, Values, id_texts, plain_texts, plainly_equal, touched
 from tailrace.model.change import ChangeBatch, Op
 from tailrace.model.render import field_of
 from tailrace.model.table import TableRef
@@ -58,7 +58,7 @@ class Resolver:
     """One index. Its statements are made once; it may be used for any number of batches, from any thread."""
 
     def __init__(self, plan: IndexPlan, dialect: str) -> None:
-        self._root = plan.root
+        self._root, self._dialect = plan.root, dialect
         self._by_table: dict[TableRef, list[tuple[Entry, Statement | None]]] = {}
         for entry in entries(plan):
             statement = None if self._direct(entry) else render(entry, plan.root, dialect)
@@ -143,7 +143,7 @@ class Resolver:
         for at, name in enumerate(root.key):
             values = key[at] if key else Values(pa.nulls(0, root.table.column(name).type.arrow))
             made[name] = values.typed
-            made[name + _TEXT] = id_texts(values)
+            made[name + _TEXT] = id_texts(values, root.table.column(name), self._dialect)
         return pa.table(made)
 
     def _distinct(self, found: list[pa.Table]) -> pa.Table:
@@ -183,4 +183,4 @@ def _cast(values: Values, kind: pa.DataType) -> Values:
         )
         return Values(pc.if_else(fits, wide, pa.scalar(None, pa.int64())).cast(kind), values.exact)
     # A column whose type was changed meanwhile: by its text.
-    return Values(id_texts(values).cast(kind))
+    return Values(plain_texts(values.typed).cast(kind))

@@ -6,6 +6,7 @@ Nothing here is done row by row, but for values that no column of their type hol
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,10 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.documents.render.families import family
 from tailrace.model.change import ChangeBatch, Op
 from tailrace.model.errors import NeedsOperator
 from tailrace.model.render import absent_masks, field_of, optional
-from tailrace.model.table import TableRef, TableSchema, quote
+from tailrace.model.table import Column, TableRef, TableSchema, quote
 from tailrace.model.text import exact_values, json_values, quoted, split_tags
 
 Bools = npt.NDArray[np.bool_]
@@ -106,25 +108,58 @@ def _image(batch: ChangeBatch, side: str, columns: Sequence[str]) -> Row | None:
     return found if mask.true_count == len(struct) else [values.filter(mask) for values in found]
 
 
-def id_texts(values: Values) -> pa.StringArray:
-    """Each value's text as documents and their ids show it."""
-    kind = values.typed.type
-    if pa.types.is_string(kind):
-        texts = values.typed
-    elif pa.types.is_floating(kind):
-        texts = values.typed.cast(_STRING)
-    else:
-        texts, _ = json_values(values.typed)
-    if values.exact is None:
-        return texts
-    _, body = split_tags(values.exact)
-    return pc.coalesce(texts, body)
+def plain_texts(values: pa.Array) -> pa.StringArray:
+    """Each value's text: one for one with the value."""
+    if pa.types.is_string(values.type):
+        return values
+    if pa.types.is_floating(values.type):
+        return values.cast(_STRING)
+    texts, _ = json_values(values)
+    return texts
+
+
+def id_texts(values: Values, column: Column, dialect: str) -> pa.StringArray:
+    """Each value's text as the ids of documents have it: the same for equal values, whatever their scale."""
+    texts = plain_texts(values.typed)
+    if values.exact is not None:
+        _, body = split_tags(values.exact)
+        texts = pc.coalesce(texts, body)
+    match family(column, dialect):
+        case "decimal" | "numeric":
+            scaled = pc.and_(pc.match_substring(texts, "."), pc.invert(pc.match_substring(texts, "e")))
+            return pc.if_else(scaled, pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), "."), texts)
+        case "char":
+            return pc.ascii_rtrim(texts, " ")
+        case "real":
+            return _reals(values.typed, texts, dialect)
+        case "uuid":
+            return pc.utf8_lower(texts)
+    return texts
+
+
+def _reals(values: pa.Array, texts: pa.StringArray, dialect: str) -> pa.StringArray:
+    """Reals as the source writes them. Nobody has them in keys, so it is done one by one."""
+    found = zip(values.to_pylist(), texts.to_pylist(), strict=True)
+    return pa.array([text if one is None else _real(one, dialect) for one, text in found], _STRING)
+
+
+def _real(value: float, dialect: str) -> str:
+    text = repr(value)
+    if dialect != "postgres" or not math.isfinite(value):
+        return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(text, text)
+    text = text.removesuffix(".0")
+    if "e" in text or abs(value) < 1e15:
+        return text
+    # PostgreSQL goes over to exponents one digit earlier.
+    digits = text.lstrip("-").rstrip("0")
+    sign, fraction = "-" if value < 0 else "", f".{digits[1:]}" if len(digits) > 1 else ""
+    return f"{sign}{digits[0]}{fraction}e+15"
 
 
 def sent_texts(values: Values) -> pa.StringArray:
     """Each value as text that PostgreSQL reads as the same value."""
     kind = values.typed.type
-    texts = _hex(values.typed, "\\x") if pa.types.is_binary(kind) else id_texts(Values(values.typed))
+    texts = _hex(values.typed, "\\x") if pa.types.is_binary(kind) else plain_texts(values.typed)
     if values.exact is None:
         return texts
     _, body = split_tags(values.exact)
