@@ -48,6 +48,8 @@ class PostgresSource:
 
     def __init__(self, database: Database) -> None:
         self.connection = database.connect()
+        # Tables of one name have other columns in the next test.
+        self.connection.prepare_threshold = None
         for name, value in CANONICAL.items():
             self.connection.execute(f"SET {name} = '{value}'".encode())
 

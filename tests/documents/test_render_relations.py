@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,7 @@ from tailrace.documents.plan import (
     SoftDelete,
     Through,
 )
-from tailrace.documents.render import Keys, Range, build_query
+from tailrace.documents.render import Keys, Range, build_query, document_ids
 from tailrace.model.errors import ConfigError, UsageError
 from tests.documents.rendering import (
     Documents,
@@ -495,9 +497,83 @@ def test_refuses_what_it_cannot_build() -> None:
         build_query(plan, "spark", source="sqlite", views={})
     with pytest.raises(ConfigError, match="come from"):
         build_query(plan, "spark", views={})
+    for sql in ("1 = 1) OR (1 = 1", "1; 2", "(1", "", "'x"):
+        with pytest.raises(ConfigError, match="not one expression"):
+            build_query(root(source.table("a"), filters=(Raw(sql),)), "sqlite")
     with pytest.raises(UsageError):
         build_query(plan, "sqlite", Keys()).bind()
     with pytest.raises(UsageError):
         build_query(plan, "sqlite").bind(pa.table({"id": [1]}))
     with pytest.raises(UsageError):
         build_query(plan, "sqlite", Range()).bind_range((1,))
+
+
+KEY_TYPES: list[tuple[str, pa.DataType, list[Any]]] = [
+    ("bigint", pa.int64(), [-5, 2**62]),
+    ("text", pa.string(), ['a"b', "é\n", ""]),
+    ("char(4)", pa.string(), ["ab  "]),
+    ("uuid", pa.string(), ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"]),
+    ("date", pa.date32(), [date(2024, 2, 29)]),
+    ("timestamptz", pa.timestamp("us", "UTC"), [datetime(2024, 1, 2, 3, 4, 5, 120000, UTC)]),
+    ("timestamp", pa.timestamp("us"), [datetime(2024, 1, 2, 3, 4)]),
+    ("numeric(10,2)", pa.decimal128(10, 2), [Decimal("1.50"), Decimal("200.00")]),
+    ("numeric", pa.string(), ["1.500", "20"]),
+    ("boolean", pa.bool_(), [True, False]),
+    ("bytea", pa.binary(), [b"\0\xff"]),
+    ("mood", pa.string(), ["so so"]),
+    ("inet", pa.string(), ["10.0.0.1"]),
+]
+
+
+@pytest.mark.parametrize("composite", [False, True])
+def test_gives_the_id_of_a_key_as_the_statement_does(shared: PostgresSource, composite: bool) -> None:
+    shared.sql("DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "CREATE TYPE mood AS ENUM ('so so')")
+    for at, (type_name, arrow, values) in enumerate(KEY_TYPES):
+        more = ", PRIMARY KEY (k, n)" if composite else ", PRIMARY KEY (k)"
+        shared.sql(f"CREATE TABLE t{at} (k {type_name}, n int{more})")
+        shared.insert(f"t{at}", *((value, 1) for value in values))
+        table = shared.table(f"t{at}")
+        columns = {"k": pa.array(values, arrow), "n": pa.array([1] * len(values), pa.int32())}
+        keys = pa.table(columns).select(table.key)
+        found = shared.documents(root(table), keys)
+        key = [table.column(name) for name in table.key]
+        assert sorted(found) == sorted(document_ids(keys, key, "postgres").to_pylist())
+        assert len(found) == len(values)
+
+
+def test_asks_by_index_for_a_few_keys_of_large_tables(shared: PostgresSource) -> None:
+    shared.sql(
+        "DROP SCHEMA public CASCADE",
+        "CREATE SCHEMA public",
+        "CREATE TABLE a (id int PRIMARY KEY, b bigint)",
+        "CREATE TABLE b (id bigint PRIMARY KEY, a int, c int)",
+        "CREATE INDEX ON b (a)",
+        "INSERT INTO a SELECT n, n % 100 FROM generate_series(1, 20000) n",
+        "INSERT INTO b SELECT n, n % 20000, n FROM generate_series(1, 20000) n",
+        "ANALYZE",
+    )
+    lite = SqliteSource()
+    lite.sql(
+        "CREATE TABLE a (id integer PRIMARY KEY, b integer)",
+        "CREATE TABLE b (id integer PRIMARY KEY, a integer, c integer)",
+        "CREATE INDEX of_a ON b (a)",
+    )
+    for source in (shared, lite):
+        a, b = source.table("a"), source.table("b")
+        below = place("x", "has_many", b, parent="id", own="a")
+        plan = root(
+            a,
+            related(
+                "b", "has_many", b, *scalars(b, c="long"),
+                related("a", "belongs_to", a, *scalars(a, id="long"), parent="a", own="id"),
+                parent="id", own="a", order=(Order("c", True),), limit=2, filters=(Raw("c > 1"),),
+            ),
+            related("up", "belongs_to", b, *scalars(b, c="long"), parent="b", own="id"),
+            aggregate("n", "count", below),
+        )  # fmt: skip
+        query = build_query(plan, source.dialect, Keys())
+        parameters = query.bind(pa.table({"id": pa.array([5, 7], pa.int32())}))
+        explain = "EXPLAIN " if source is shared else "EXPLAIN QUERY PLAN "
+        steps = [str(row) for row in source.run(replace(query, sql=explain + query.sql), parameters)]
+        scanned = [step for step in steps if "Seq Scan" in step or ("SCAN a" in step or "SCAN b" in step)]
+        assert scanned == []

@@ -24,7 +24,8 @@ from typing import Any, ClassVar
 from sqlglot import exp
 
 from tailrace.documents.plan import Aggregate, Geo, Kind, Scalar, Transform
-from tailrace.documents.render.families import NUMBER_KINDS, TEXT_KINDS, Family, family, natural
+from tailrace.documents.render.families import NUMBER_KINDS, Family, family, natural
+from tailrace.documents.render.foreign import checked
 from tailrace.documents.render.literals import json_text, plain_text
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import Column, TableRef, TableSchema
@@ -105,10 +106,10 @@ class Dialect(ABC):
             raise ConfigError(f"no view is given for table {ref}")
         return self.quote(views[ref])
 
-    def own(self, sql: str, table: TableSchema) -> Sql:  # noqa: ARG002
+    def own(self, sql: str, table: TableSchema) -> Sql:
         """A condition or expression of the user's, in a scope that has the columns of its table only."""
         # The end of a line ends a comment, which would swallow the parenthesis.
-        return f"({sql}\n)"
+        return f"({checked(sql, table, self.source)}\n)"
 
     # Texts
 
@@ -182,10 +183,6 @@ class Dialect(ABC):
     def point(self, x: Sql, column: Column) -> tuple[Sql, Sql]:
         """Latitude and longitude of a column that holds a point, as numbers' texts or NULL."""
 
-    def shows_text(self, kind: Kind, column: Column) -> bool:
-        """Whether the value is a plain text that only wants its quotation marks."""
-        return kind in TEXT_KINDS or (kind == "custom" and natural(column, self.source) in TEXT_KINDS)
-
     def json(self, x: Sql, column: Column, kind: Kind) -> Sql:
         """The value as JSON of this kind; NULL where it is null or cannot be told."""
         if kind == "custom":
@@ -211,17 +208,17 @@ class Dialect(ABC):
 
     @abstractmethod
     def unquoted(self, value: Sql) -> Sql:
-        """The text of a JSON string without escapes in it, or of a number; for transforms of such values."""
+        """The text of a JSON string that has no escapes in it."""
 
     def scalar(self, x: Sql, column: Column, value: Scalar) -> Sql:
         """A scalar with its transforms and default: JSON text or NULL."""
-        made = self.json(x, column, value.kind)
         if value.transforms:
-            shows = self.shows_text(value.kind, column)
-            made = self.text(x, column) if shows else self.unquoted(made)
+            made = self.text(x, column)
             for step in value.transforms:
                 made = self.transformed(made, step)
             made = self.quoted(made)
+        else:
+            made = self.json(x, column, value.kind)
         if value.defaulted and value.default is not None:
             made = f"coalesce({made}, {self.literal(json_text(value.default))})"
         return made

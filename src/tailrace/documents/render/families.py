@@ -32,7 +32,6 @@ Family = Literal[
 # Compared by value with each other, whatever their width.
 NUMBERS = frozenset({"integer", "decimal", "numeric", "real"})
 NUMBER_KINDS = frozenset({"short", "integer", "long", "float", "double", "decimal"})
-TEXT_KINDS = frozenset({"text", "identifier", "keyword", "enum"})
 
 _BY_TYPE: dict[str, Family] = {
     "boolean": "boolean",

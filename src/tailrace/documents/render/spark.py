@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import sqlglot
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
-
 from tailrace.documents.plan import Aggregate, Transform
 from tailrace.documents.render.dialect import BLANKS, Dialect, Sort, Sql, Totals
 from tailrace.documents.render.families import NUMBERS, scale
+from tailrace.documents.render.foreign import checked, for_spark
 from tailrace.documents.render.literals import number_text, plain_text
 from tailrace.documents.render.patterns import JSON_NUMBER, MOMENT
 from tailrace.documents.render.postgres import zoned
@@ -44,23 +41,7 @@ class Spark(Dialect):
         return super().literal(text).replace("$", "\\u0024")
 
     def own(self, sql: str, table: TableSchema) -> Sql:
-        names = {column.name for column in table.columns}
-        folded = {name.lower(): name for name in names}
-        try:
-            tree = sqlglot.parse_one(sql, read=self.source)
-        except SqlglotError as error:
-            raise ConfigError(
-                f"an expression over {table.ref} cannot be read, so Spark cannot run it: {sql!r}",
-                remedy="write it in simpler SQL, or build the documents from the source",
-            ) from error
-        for column in list(tree.find_all(exp.Column)):
-            name = column.this
-            if isinstance(name, exp.Identifier):
-                exact = name.this if name.this in names and (name.quoted or self.source == "sqlite") else None
-                found = exact or folded.get(name.this.lower(), name.this)
-                name.set("this", found)
-                name.set("quoted", True)
-        return f"({tree.sql(dialect='spark')})"
+        return f"({for_spark(checked(sql, table, self.source), table, self.source)})"
 
     def joined(self, pieces: Sequence[Sql]) -> Sql:
         return f"concat({', '.join(pieces)})"
@@ -135,7 +116,7 @@ class Spark(Dialect):
         if family in ("real", "decimal"):
             milliseconds = f"CAST(round((CAST({x} AS DOUBLE) - {_JULIAN}) * 86400000D) AS BIGINT)"
             return _iso(f"timestampadd(MILLISECOND, {milliseconds}, {_EPOCH})", "Z")
-        zone = f"{x} RLIKE '(Z|[0-9][+-][0-9][0-9]:[0-9][0-9])$'"
+        zone = f"{x} RLIKE '(Z|:[0-9.]+[+-][0-9:]+)$'"
         instant = _iso(_utc(f"try_cast({x} AS TIMESTAMP)"), "Z")
         local = _iso(f"try_cast({x} AS TIMESTAMP_NTZ)", "")
         return (

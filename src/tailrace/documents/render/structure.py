@@ -282,7 +282,7 @@ class Structure:
     def _below(self, frame: Frame) -> Joined:
         """Everything that hangs on the rows of a frame."""
         made = Joined()
-        groups: dict[object, list[tuple[Member, Aggregate]]] = {}
+        groups: list[list[tuple[Member, Aggregate]]] = []
         for member in _leaves(frame.place.members):
             value = member.value
             if isinstance(value, Related):
@@ -293,9 +293,13 @@ class Structure:
                 made.joins.append((name, name, self._on(frame, value.place, name, related)))
             elif isinstance(value, Aggregate):
                 # One pass over the rows for all that is asked of them.
-                key = (value.place.table.ref, value.place.link, value.place.filters, value.distinct)
-                groups.setdefault(key, []).append((member, value))
-        for asked in groups.values():
+                for asked in groups:
+                    if _alike(asked[0][1], value):
+                        asked.append((member, value))
+                        break
+                else:
+                    groups.append([(member, value)])
+        for asked in groups:
             self._totalled(frame, asked, made)
         return made
 
@@ -500,6 +504,18 @@ class Structure:
 
     def _add(self, name: str, query: exp.Expression, *, once: bool = False) -> None:
         self._expressions.append((name, query, once))
+
+
+def _alike(one: Aggregate, other: Aggregate) -> bool:
+    """Whether two aggregates are over the same rows."""
+    a, b = one.place, other.place
+    return (a.table.ref, a.key, a.link, a.filters, one.distinct) == (
+        b.table.ref,
+        b.key,
+        b.link,
+        b.filters,
+        other.distinct,
+    )
 
 
 def _leaves(members: Sequence[Member]) -> Iterator[Member]:
