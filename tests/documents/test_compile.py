@@ -172,6 +172,18 @@ def test_the_schema_of_the_index_is_that_of_its_joins_too() -> None:
     ]
 
 
+def test_joins_nest_48_levels_deep_and_more_are_refused() -> None:
+    def nested(levels: int) -> str:
+        text = "version: 1\ntable: customers\nfields:\n"
+        for level in range(levels):
+            indent = "  " * (2 * level + 1)
+            text += f"{indent}- belongs_to: parent_id\n{indent}  table: customers\n{indent}  fields:\n"
+        return text + "  " * (2 * levels + 1) + "- text: name\n"
+
+    assert sum(1 for _ in compiled(nested(48)).chains()) == 49
+    assert "is nested more than 100 levels deep" in refused(nested(49)).message
+
+
 def test_composite_keys_are_paired_in_their_order() -> None:
     built = compiled(
         "version: 1\ntable: tenants\nprimary_key: [tenant, number]\nfields:\n"
