@@ -102,6 +102,7 @@ class StreamDriver:
         self._held: set[str] = set()
         self._renewed = Renewed()
         self._room = Room()
+        self._roomy = False
         self._initial: Offset | None = None
         self._newest: Offset | None = None
         self._bounded = False
@@ -115,8 +116,14 @@ class StreamDriver:
             self._initial = patiently(self._begin)
         return self._initial
 
-    def latest(self, start: Offset, *, max_rows: int | None, max_bytes: int | None) -> Offset:
-        """The end of the next micro-batch; `start` itself after a long poll in which nothing came."""
+    def latest(
+        self, start: Offset, *, max_rows: int | None, max_bytes: int | None, roomy: bool = False
+    ) -> Offset:
+        """The end of the next micro-batch; `start` itself after a long poll in which nothing came.
+
+        Where it is `roomy`, snapshots may take more than `max_rows`, as far as that takes no longer.
+        """
+        self._roomy = roomy
         try:
             end = patiently(lambda: self._next(start, max_rows, max_bytes))
             while self._bounded and self._throttle.waiting is not None and end == self._here(start):
@@ -431,7 +438,7 @@ class StreamDriver:
                 self._generations,
                 room=room,
                 parts=min(parts, self._options.throttle.connections or parts),
-                more=self._room.chunks if self._options.roomy else 0,
+                more=self._room.chunks if self._roomy else 0,
                 throttle=throttle,
                 held=self._stopped() | self._renewed.early(changelog, version),
             )

@@ -111,7 +111,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             rows = limit.max_rows
         elif isinstance(limit, ReadMaxBytes):
             size = limit.max_bytes
-        return self._open().latest(Offset.from_json(start), max_rows=rows, max_bytes=size).to_json()
+        begin, roomy = Offset.from_json(start), self._options.roomy
+        return self._open().latest(begin, max_rows=rows, max_bytes=size, roomy=roomy).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Rows by Spark's own limit; bytes are ours to keep, Spark has no limit of both."""
