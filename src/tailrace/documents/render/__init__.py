@@ -3,10 +3,9 @@
 `build_query` makes a `Query` for PostgreSQL, SQLite or Spark. `structure` has what all of them share, the
 joins and the folding; `dialect` says what a dialect must answer, and `postgres`, `sqlite` and `spark` do.
 Documents are the same whichever engine made them, as JSON values: `families` says what a column's values
-are, so that each dialect shows them alike. `document_ids` gives the ids of keys that may have no row.
+are, so that each dialect shows them alike.
 """
 
-from tailrace.documents.render.ids import document_ids
 from tailrace.documents.render.query import Keys, Query, Range, build_query
 
-__all__ = ["Keys", "Query", "Range", "build_query", "document_ids"]
+__all__ = ["Keys", "Query", "Range", "build_query"]

@@ -152,7 +152,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def text(self, x: Sql, column: Column) -> Sql:
-        """The value's plain text, as ids show it: equal values have equal texts."""
+        """The value's plain text: equal values have equal texts."""
+
+    def id_text(self, x: Sql, column: Column) -> Sql:
+        """The value's text in an id: never NULL."""
+        return self.text(x, column)
 
     @abstractmethod
     def number(self, x: Sql, column: Column) -> Sql: ...

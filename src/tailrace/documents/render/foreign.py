@@ -50,9 +50,10 @@ def checked(sql: str, table: TableSchema, source: str) -> str:
 
 
 def for_spark(sql: str, table: TableSchema, source: str) -> str:
-    """The expression in Spark's SQL, its columns by their exact names."""
+    """The expression in Spark's SQL and in parentheses, its columns by their exact names."""
     try:
-        tree = sqlglot.parse_one(sql, read=source)
+        # In parentheses, so that whatever is replaced has something around it.
+        tree = exp.Paren(this=sqlglot.parse_one(sql, read=source))
     except SqlglotError as error:
         raise ConfigError(
             f"the SQL {sql!r} over {table.ref} cannot be read, so Spark cannot run it",

@@ -75,6 +75,12 @@ class Postgres(Dialect):
             return f"CASE WHEN {x} IS DISTINCT FROM NULL THEN concat({x}) END"
         return f"{x}::text"
 
+    def id_text(self, x: Sql, column: Column) -> Sql:
+        made = self.text(x, column)
+        # A day or moment that no document can show still is a key.
+        outside = self.family(column) in ("date", "moment", "local")
+        return f"coalesce({made}, {x}::text)" if outside else made
+
     def number(self, x: Sql, column: Column) -> Sql:
         family = self.family(column)
         if family == "integer":

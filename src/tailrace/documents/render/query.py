@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,10 @@ class Query:
     columns = (("id", ColumnType("string")), ("document", ColumnType("string")))
 
     def bind(self, keys: pa.Table | None = None) -> tuple[Any, ...]:
-        """The statement's parameters for these root keys: the columns of the root's key, by name."""
+        """The statement's parameters for these root keys: the columns of the root's key, by name.
+
+        A value that its type cannot hold is null, and its text stands in a column of the name and `:text`.
+        """
         if not isinstance(self.scope, Keys):
             if keys is not None:
                 raise UsageError("the query takes no keys")
@@ -60,10 +63,11 @@ class Query:
             raise UsageError("the query needs the keys to build")
         if self.dialect == "spark":
             return ()
-        columns = [keys.column(column.name).combine_chunks() for column in self.key]
+        render = _json_texts if self.dialect == "sqlite" else _texts
+        parts = [_with_odd(keys, column.name, render) for column in self.key]
         if self.dialect == "sqlite":
-            return (_json(columns),)
-        return tuple(_texts(column).to_pylist() for column in columns)
+            return (_json(parts),)
+        return tuple(part.to_pylist() for part in parts)
 
     def bind_range(
         self, low: Sequence[Any] | None = None, high: Sequence[Any] | None = None
@@ -139,9 +143,17 @@ def _texts(values: pa.Array) -> pa.StringArray:
     return json_values(values)[0]
 
 
-def _json(columns: Sequence[pa.Array]) -> str:
+def _with_odd(keys: pa.Table, name: str, render: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """A key column as the engine takes it; what has no value of its type goes by its text."""
+    typed = keys.column(name).combine_chunks()
+    made = render(typed)
+    if not typed.null_count or f"{name}:text" not in keys.column_names:
+        return made
+    return pc.if_else(typed.is_valid(), made, render(keys.column(f"{name}:text").combine_chunks()))
+
+
+def _json(parts: Sequence[pa.Array]) -> str:
     """One JSON array of the keys; composite ones are arrays."""
-    parts = [_json_texts(column) for column in columns]
     if len(parts) > 1:
         separated = [piece for part in parts for piece in (",", part)][1:]
         whole = pc.binary_join_element_wise("[", *separated, "]", "")

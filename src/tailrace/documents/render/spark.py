@@ -41,7 +41,7 @@ class Spark(Dialect):
         return super().literal(text).replace("$", "\\u0024")
 
     def own(self, sql: str, table: TableSchema) -> Sql:
-        return f"({for_spark(checked(sql, table, self.source), table, self.source)})"
+        return for_spark(checked(sql, table, self.source), table, self.source)
 
     def joined(self, pieces: Sequence[Sql]) -> Sql:
         return f"concat({', '.join(pieces)})"
@@ -117,7 +117,9 @@ class Spark(Dialect):
             milliseconds = f"CAST(round((CAST({x} AS DOUBLE) - {_JULIAN}) * 86400000D) AS BIGINT)"
             return _iso(f"timestampadd(MILLISECOND, {milliseconds}, {_EPOCH})", "Z")
         zone = f"{x} RLIKE '(Z|:[0-9.]+[+-][0-9:]+)$'"
-        instant = _iso(_utc(f"try_cast({x} AS TIMESTAMP)"), "Z")
+        # Spark wants seconds before a zone.
+        timed = rf"regexp_replace({x}, '^(.{{16}})([Z+-])', '\u00241:00\u00242')"
+        instant = _iso(_utc(f"try_cast({timed} AS TIMESTAMP)"), "Z")
         local = _iso(f"try_cast({x} AS TIMESTAMP_NTZ)", "")
         return (
             f"CASE WHEN NOT {x} RLIKE {self.literal(MOMENT)} THEN NULL WHEN {zone} THEN {instant}"

@@ -66,6 +66,12 @@ class Sqlite(Dialect):
             else f"CASE typeof({x}) WHEN 'real' THEN {_real(x)}"
         ) + f" WHEN 'text' THEN {x} ELSE CAST({x} AS TEXT) END"
 
+    def id_text(self, x: Sql, column: Column) -> Sql:
+        made = self.text(x, column)
+        # A day or moment that no document can show still is a key.
+        outside = self.family(column) in ("date", "moment", "local")
+        return f"coalesce({made}, CAST({x} AS TEXT))" if outside else made
+
     def number(self, x: Sql, column: Column) -> Sql:  # noqa: ARG002
         text = f"trim({x})"
         return (

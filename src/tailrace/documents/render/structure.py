@@ -415,7 +415,7 @@ class Structure:
         return joined.values[id(member)]
 
     def _id(self, frame: Frame, alias: str) -> Sql:
-        texts = [self._dialect.text(*frame.column(name, alias)) for name in frame.place.key]
+        texts = [self._dialect.id_text(*frame.column(name, alias)) for name in frame.place.key]
         if len(texts) == 1:
             return texts[0]
         pieces = [
