@@ -363,6 +363,26 @@ def test_shows_points_groups_constants_and_expressions(either: Source, build: Bu
     }
 
 
+def test_shows_an_expression_as_its_kind_whatever_its_type(either: Source, build: Build) -> None:
+    local, zoned = ("timestamp", "timestamptz") if either.dialect == "postgres" else ("text", "text")
+    either.sql("DROP TABLE IF EXISTS t", f"CREATE TABLE t (id int PRIMARY KEY, l {local}, z {zoned})")
+    either.insert("t", (1, "2024-01-02 03:04:05.50", "2024-01-02 03:04:05+02:00"), (2, None, None))
+    asked: list[tuple[str, Any, Any]] = [
+        ("l", "timestamp", "2024-01-02T03:04:05.5"),
+        ("z", "timestamp", "2024-01-02T01:04:05Z"),
+        ("l", "date", "2024-01-02"),
+        ("id = 1", "boolean", True),
+        ("id * 1.5", "double", Decimal("1.5")),
+        ("id * 1.5", "decimal", Decimal("1.5")),
+        ("CASE WHEN id = 1 THEN 'x' END", "keyword", "x"),
+        ("id", "keyword", "1"),
+    ]
+    members = [Member(f"e{at}", Expression(sql, kind)) for at, (sql, kind, _) in enumerate(asked)]
+    found = build(either, root(either.table("t"), *members))
+    assert list(found["1"].values()) == [shown for _, _, shown in asked]
+    assert list(found["2"].values())[:3] == [None, None, None]
+
+
 POINTS: list[tuple[str, list[Any]]] = [
     ("jsonb", ['{"lat": 1.5, "lon": 2}', "[4.5, 5]", '{"lat": 1}', "7"]),
     ("json", ['{"lat": 1.5, "lon": 2}', " [4.5, 5]", '{"lat": null, "lon": 1}', None]),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tailrace.documents.plan import Aggregate, Transform
+from tailrace.documents.plan import Aggregate, Kind, Transform
 from tailrace.documents.render.dialect import BLANKS, Dialect, Sort, Sql, Totals
 from tailrace.documents.render.families import NUMBERS, base
 from tailrace.documents.render.literals import number_text, plain_text
@@ -120,10 +120,6 @@ class Postgres(Dialect):
         if family == "date":
             made = f"concat(rtrim({self.day(x, column)}, '\"'), 'T00:00:00\"')"
             return f"CASE WHEN {_day_inside(x)} THEN {made} END"
-        if column.native == _UNKNOWN_MOMENT:
-            zoned = self.moment(f"{x}::text::timestamptz", _ZONED)
-            local = self.moment(f"{x}::text::timestamp", _LOCAL)
-            return f"CASE WHEN pg_typeof({x}) = 'timestamptz'::regtype THEN {zoned} ELSE {local} END"
         return self.number(x, column) if family in NUMBERS else self.quoted(self.text(x, column))
 
     def day(self, x: Sql, column: Column) -> Sql:
@@ -152,6 +148,15 @@ class Postgres(Dialect):
             return made
         # Between its tokens JSON may have line ends, inside strings it has none: documents are single lines.
         return f"translate({made}, E'\\n\\r', '  ')"
+
+    def expression(self, x: Sql, kind: Kind, column: Column) -> Sql:
+        if kind == "timestamp":
+            # Only the server knows whether it has a zone.
+            zoned = self.moment(f"{x}::text::timestamptz", _ZONED)
+            local = self.moment(f"{x}::text::timestamp", _LOCAL)
+            return f"CASE WHEN pg_typeof({x}) = 'timestamptz'::regtype THEN {zoned} ELSE {local} END"
+        casts = {"date": "date", "boolean": "boolean", "float": "float8", "double": "float8"}
+        return self.json(f"({x})::{casts[kind]}" if kind in casts else x, column, kind)
 
     def transformed(self, text: Sql, step: Transform) -> Sql:
         if step.name == "trim":
@@ -319,7 +324,6 @@ def _column(type_name: str, native: str) -> Column:
 
 
 _BLANKS = "E'" + "".join(f"\\x{ord(blank):02x}" for blank in BLANKS) + "'"
-_UNKNOWN_MOMENT = "timestamp of an expression"
 _ZONED = _column("timestamp", "timestamp with time zone")
 _LOCAL = _column("timestamp_ntz", "timestamp without time zone")
 _DATE = _column("date", "date")

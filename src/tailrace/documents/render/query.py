@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from tailrace.documents.plan import IndexPlan
 from tailrace.documents.render.dialect import Dialect
+from tailrace.documents.render.frames import Bounds
 from tailrace.documents.render.postgres import Postgres
 from tailrace.documents.render.spark import Spark
 from tailrace.documents.render.sqlite import Sqlite
-from tailrace.documents.render.structure import Bounds, Structure
+from tailrace.documents.render.structure import Structure
 from tailrace.model.errors import ConfigError, UsageError
 from tailrace.model.table import Column, ColumnType, TableRef
 from tailrace.model.text import json_values, quoted

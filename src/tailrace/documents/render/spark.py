@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tailrace.documents.plan import Aggregate, Transform
+from tailrace.documents.plan import Aggregate, Kind, Transform
 from tailrace.documents.render.dialect import BLANKS, Dialect, Sort, Sql, Totals
 from tailrace.documents.render.families import NUMBERS, scale
 from tailrace.documents.render.foreign import checked, for_spark
@@ -168,6 +168,18 @@ class Spark(Dialect):
         if self.source == "postgres":
             return text if family == "json" else self.quoted(self.text(x, column))
         return f"CASE WHEN try_parse_json({x}) IS NOT NULL THEN {text} END"
+
+    def expression(self, x: Sql, kind: Kind, column: Column) -> Sql:
+        if kind == "timestamp":
+            zoned = _iso(_utc(f"try_cast({x} AS TIMESTAMP)"), "Z")
+            local = _iso(f"try_cast({x} AS TIMESTAMP_NTZ)", "")
+            text = self.moment(f"CAST({x} AS STRING)", column) if self.source == "sqlite" else local
+            # Only Spark knows whether it has a zone.
+            return (
+                f"CASE typeof({x}) WHEN 'timestamp' THEN {zoned} WHEN 'string' THEN {text} ELSE {local} END"
+            )
+        casts = {"date": "DATE", "boolean": "BOOLEAN", "float": "DOUBLE", "double": "DOUBLE"}
+        return self.json(f"try_cast({x} AS {casts[kind]})" if kind in casts else x, column, kind)
 
     def transformed(self, text: Sql, step: Transform) -> Sql:
         if step.name == "trim":

@@ -15,8 +15,7 @@ own column instead, which spares a join.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
@@ -35,48 +34,10 @@ from tailrace.documents.plan import (
 from tailrace.documents.render.conditions import conditions, kept
 from tailrace.documents.render.dialect import Dialect, Sort, Sql, Totals
 from tailrace.documents.render.families import of_kind
+from tailrace.documents.render.frames import RANK, Bounds, Frame, Joined, alike, leaves, where
 from tailrace.documents.render.literals import json_text
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import Column, TableRef, TableSchema
-
-# As many rows of one parent as there are places in a number of rows.
-_RANK = "n"
-
-
-@dataclass
-class Frame:
-    """The rows of a place as a common table expression: its columns by their names in the source."""
-
-    name: str
-    place: Place
-    columns: dict[str, str]
-    expressions: dict[Expression, str]
-    links: tuple[Column, ...] = ()
-    ranked: bool = False
-    # No row is there twice.
-    unique: bool = True
-    # Their links are the parent's own values, not columns that equal them.
-    parental: bool = True
-
-    def column(self, name: str, alias: str) -> tuple[Sql, Column]:
-        """A column of the source, as SQL over the frame."""
-        return f"{alias}.{self.columns[name]}", self.place.table.column(name)
-
-
-@dataclass
-class Joined:
-    """What hangs on the rows of a frame: tables to join, and the JSON text of each value."""
-
-    joins: list[tuple[str, str, Sql]] = field(default_factory=list)
-    values: dict[int, Sql] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """A range of the root's keys: from the first bound on, up to and without the second."""
-
-    low: bool = False
-    high: bool = False
 
 
 class Structure:
@@ -127,7 +88,7 @@ class Structure:
         query = self._select(self._named(frame, "t"), f"({rows}) AS t")
         if self._keyed:
             key = [place.table.column(name) for name in place.key]
-            self._add("k", exp.maybe_parse(self._var(dialect.keys(key, self._keys_view))))
+            self._add("k", self._var(dialect.keys(key, self._keys_view)))
             on = [
                 dialect.equal(f"k.k{at}", column, *frame.column(column.name, "t"))
                 for at, column in enumerate(key)
@@ -175,8 +136,8 @@ class Structure:
             listed = ", ".join(
                 f"{self._column(through.table, name)} AS {alias}" for name, alias in chosen.items()
             )
-            where = conditions(through.filters, through.table, dialect)
-            junction = f"(SELECT {listed} FROM {self._table(through.table.ref)}{_where(where)}) AS j"
+            passing = conditions(through.filters, through.table, dialect)
+            junction = f"(SELECT {listed} FROM {self._table(through.table.ref)}{where(passing)}) AS j"
             sides = [(f"j.{chosen[name]}", column) for name, column in zip(met, below, strict=True)]
             right = [
                 dialect.equal(f"j.{chosen[name]}", through.table.column(name), *frame.column(own, "t"))
@@ -216,15 +177,15 @@ class Structure:
         rank = f"row_number() OVER (PARTITION BY {', '.join(f'r.{name}' for name in names)} ORDER BY {order})"
         kept_names = [*names, *frame.columns.values(), *frame.expressions.values()]
         inner = self._select(
-            [*((f"r.{name}", name) for name in kept_names), (rank, _RANK)], f"({self._sql(query)}) AS r"
+            [*((f"r.{name}", name) for name in kept_names), (rank, RANK)], f"({self._sql(query)}) AS r"
         )
         frame.ranked = True
         if most is None:
             return inner
         outer = self._select(
-            [(f"s.{name}", name) for name in [*kept_names, _RANK]], f"({self._sql(inner)}) AS s"
+            [(f"s.{name}", name) for name in [*kept_names, RANK]], f"({self._sql(inner)}) AS s"
         )
-        return outer.where(self._var(f"s.{_RANK} <= {int(most)}"), copy=False)
+        return outer.where(self._var(f"s.{RANK} <= {int(most)}"), copy=False)
 
     def _parental(self, parent: Frame, above: Sequence[Column], below: Sequence[Column]) -> bool:
         """Whether to start from the parent's rows, or from all rows that the table has."""
@@ -249,7 +210,7 @@ class Structure:
         if place.link is not None:
             names.update(dict.fromkeys(place.link.own))
         expressions: list[Expression] = []
-        for member in _leaves(place.members):
+        for member in leaves(place.members):
             value = member.value
             if isinstance(value, Scalar):
                 names[value.column] = None
@@ -271,11 +232,11 @@ class Structure:
         shown += [
             f"{dialect.own(one.sql, place.table)} AS {alias}" for one, alias in frame.expressions.items()
         ]
-        where = [*conditions(place.filters, place.table, dialect), *more]
+        passing = [*conditions(place.filters, place.table, dialect), *more]
         table = self._table(place.table.ref)
         if root and self._root_view is not None:
             table = dialect.quote(self._root_view)
-        return f"SELECT {', '.join(shown)} FROM {table}{_where(where)}"
+        return f"SELECT {', '.join(shown)} FROM {table}{where(passing)}"
 
     # Values
 
@@ -283,7 +244,7 @@ class Structure:
         """Everything that hangs on the rows of a frame."""
         made = Joined()
         groups: list[list[tuple[Member, Aggregate]]] = []
-        for member in _leaves(frame.place.members):
+        for member in leaves(frame.place.members):
             value = member.value
             if isinstance(value, Related):
                 related = self._related(value.place, frame)
@@ -294,7 +255,7 @@ class Structure:
             elif isinstance(value, Aggregate):
                 # One pass over the rows for all that is asked of them.
                 for asked in groups:
-                    if _alike(asked[0][1], value):
+                    if alike(asked[0][1], value):
                         asked.append((member, value))
                         break
                 else:
@@ -330,7 +291,7 @@ class Structure:
         if place.link.shape in ("belongs_to", "has_one"):
             query = self._left(self._select([*links, (made, "v")], source), joined)
         else:
-            order = [Sort(f"p.{_RANK}", nullable=False)] if frame.ranked else self._order(frame, "p")
+            order = [Sort(f"p.{RANK}", nullable=False)] if frame.ranked else self._order(frame, "p")
             if dialect.ordered_input:
                 inner = self._left(self._select([*links, (made, "v")], source), joined)
                 inner = inner.order_by(
@@ -446,7 +407,7 @@ class Structure:
             names += [
                 *frame.columns.values(),
                 *frame.expressions.values(),
-                *([_RANK] if frame.ranked else []),
+                *([RANK] if frame.ranked else []),
             ]
             carried = [sql.removeprefix("p.") for sql in joined.values.values() if sql.startswith("p.w")]
             values = {
@@ -504,28 +465,3 @@ class Structure:
 
     def _add(self, name: str, query: exp.Expression, *, once: bool = False) -> None:
         self._expressions.append((name, query, once))
-
-
-def _alike(one: Aggregate, other: Aggregate) -> bool:
-    """Whether two aggregates are over the same rows."""
-    a, b = one.place, other.place
-    return (a.table.ref, a.key, a.link, a.filters, one.distinct) == (
-        b.table.ref,
-        b.key,
-        b.link,
-        b.filters,
-        other.distinct,
-    )
-
-
-def _leaves(members: Sequence[Member]) -> Iterator[Member]:
-    """The members of one row, those of groups included."""
-    for member in members:
-        if isinstance(member.value, Group):
-            yield from _leaves(member.value.members)
-        else:
-            yield member
-
-
-def _where(conditions: Sequence[Sql]) -> Sql:
-    return f" WHERE {' AND '.join(f'({one})' for one in conditions)}" if conditions else ""
