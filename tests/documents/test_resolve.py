@@ -339,7 +339,10 @@ def test_an_identity_by_an_index_that_has_the_parent_carries_it(make: Make) -> N
 def test_check_says_where_old_parents_come_from_and_what_is_cheaper(make: Make) -> None:
     world = make(*SHOP, identity="DEFAULT")
     plan = world.plan(TREE)
-    found = {(one.table.name, one.columns): one for one in old_parents(plan, world.capture)}
+    every = old_parents(plan, world.capture)
+    paths = {one.path for one in every if one.table.name == "orders"}
+    assert paths == {("orders0",), ("orders4",)}
+    found = {(one.table.name, one.columns): one for one in reversed(every)}
     assert found["customers", ("id",)].way == "before image"
     assert found["customer_tags", ("customer",)].way == "before image"
     orders = found["orders", ("customer",)]

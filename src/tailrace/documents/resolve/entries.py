@@ -46,12 +46,16 @@ def _shape(link: Link) -> tuple[object, ...]:
     return (link.parent, link.own, through)
 
 
+def every_entry(plan: IndexPlan) -> list[Entry]:
+    """The entries of every place of a plan. The root's own is the first."""
+    return [entry for chain in plan.chains() for entry in _of(chain)]
+
+
 def entries(plan: IndexPlan) -> list[Entry]:
-    """Every entry of a plan, those that lead the same way once. The root's own is the first."""
+    """The same, those that lead the same way once."""
     found: dict[tuple[object, ...], Entry] = {}
-    for chain in plan.chains():
-        for entry in _of(chain):
-            found.setdefault(entry.way, entry)
+    for entry in every_entry(plan):
+        found.setdefault(entry.way, entry)
     return list(found.values())
 
 

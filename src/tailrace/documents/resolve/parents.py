@@ -8,7 +8,7 @@ from typing import Literal
 
 from tailrace.capture.contract import Capture, Finding
 from tailrace.documents.plan import IndexPlan
-from tailrace.documents.resolve.entries import Entry, entries
+from tailrace.documents.resolve.entries import Entry, every_entry
 from tailrace.documents.resolve.values import identity_remedy
 from tailrace.model.table import TableRef, TableSchema, quote
 
@@ -56,8 +56,8 @@ class OldParents:
 
 
 def old_parents(plan: IndexPlan, capture: Capture) -> list[OldParents]:
-    """For every entry of the plan the way its old values come now. Asks the catalog only."""
-    found = entries(plan)
+    """For every relation of the plan the way its old values come now. Asks the catalog only."""
+    found = every_entry(plan)
     told = {
         table.ref: capture.told_before(table)
         for table in {entry.table.ref: entry.table for entry in found}.values()
@@ -69,7 +69,7 @@ def needed(plans: Iterable[IndexPlan], capture: Capture) -> Mapping[TableRef, tu
     """The tables that need link state, and the columns of each that it must remember."""
     wanted: dict[TableRef, dict[str, None]] = {}
     for plan in plans:
-        for entry, way in zip(entries(plan), old_parents(plan, capture), strict=True):
+        for entry, way in zip(every_entry(plan), old_parents(plan, capture), strict=True):
             if way.way == "link state":
                 names = [name for name in entry.columns if name not in entry.table.key]
                 wanted.setdefault(way.table, {}).update(dict.fromkeys(names))

@@ -132,12 +132,21 @@ class Store:
             yield
         except sqlite3.OperationalError as error:
             raise Transient(f"the link state {self._path}: {error}") from None
-        except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
-            raise StateUnreadable(
-                f"the link state cannot be read: {type(error).__name__}",
-                remedy=f"rm {self._path}, and index again: it is read from the source anew",
-                place=str(self._path),
-            ) from None
+        except sqlite3.DatabaseError as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> StateUnreadable:
+        return StateUnreadable(
+            f"the link state cannot be read: {type(error).__name__}",
+            remedy=f"rm {self._path}, and index again: it is read from the source anew",
+            place=str(self._path),
+        )
+
+    def _parsed(self, body: str) -> Remembered:
+        try:
+            return Remembered.from_json(body)
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._unreadable(error) from None
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -202,7 +211,7 @@ class Store:
         """What is remembered."""
         with self._guard, self._translated():
             rows = self._db.execute("SELECT body FROM tables").fetchall()
-            return {known.ref: known for known in (Remembered.from_json(body) for (body,) in rows)}
+            return {known.ref: known for known in (self._parsed(body) for (body,) in rows)}
 
     def forget(self, known: Remembered) -> None:
         """Remember nothing of a table any more."""
@@ -307,7 +316,7 @@ class Store:
         """Go back to the state at a position."""
         with self.writing() as db:
             for (body,) in db.execute("SELECT body FROM tables").fetchall():
-                self._rewind(db, Remembered.from_json(body), position)
+                self._rewind(db, self._parsed(body), position)
             db.execute("UPDATE state SET position = ?", (position,))
 
     def _rewind(self, db: sqlite3.Connection, known: Remembered, position: int) -> None:
@@ -343,7 +352,7 @@ class Store:
         """Nobody goes back beyond this position any more."""
         with self.writing() as db:
             for (body,) in db.execute("SELECT body FROM tables").fetchall():
-                known = Remembered.from_json(body)
+                known = self._parsed(body)
                 db.execute(f"DELETE FROM {known.undo} WHERE position <= ?", (acknowledged,))
                 gone = [one for one in known.epochs if one[0] <= acknowledged]
                 for _, _, epoch in gone:
