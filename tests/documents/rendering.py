@@ -143,7 +143,9 @@ class SparkEngine:
         views: dict[TableRef, str] = {}
         for table in _tables(plan):
             views[table.ref] = f"tailrace_view_{len(views)}"
-            frame = self._spark.createDataFrame(self._source.rows(table))
+            # By name: of its own Spark takes a timestamp without a zone for one with.
+            schema = ", ".join(f"`{c.name.replace('`', '``')}` {c.type.name}" for c in table.columns)
+            frame = self._spark.createDataFrame(self._source.rows(table), schema)
             frame.createOrReplaceTempView(views[table.ref])
         if keys is not None:
             self._spark.createDataFrame(keys).createOrReplaceTempView("tailrace_keys")

@@ -302,6 +302,13 @@ def test_leaves_out_what_filters_and_soft_deletes_say_and_keeps_what_they_cannot
     assert set(build(root(customers, soft_delete=when))) == {"1", "3", "4"}
 
 
+def test_a_word_of_sqlite_may_say_that_a_row_is_deleted() -> None:
+    source = SqliteSource()
+    source.sql("CREATE TABLE a (id integer PRIMARY KEY, gone boolean)")
+    source.insert("a", (1, "true"), (2, 1), (3, "no"), (4, 0), (5, None))
+    assert set(source.documents(root(source.table("a"), soft_delete=SoftDelete("gone")))) == {"3", "4", "5"}
+
+
 def test_counts_a_row_once_for_each_junction_row_unless_it_shall_be_distinct(
     source: Source, build: Build
 ) -> None:

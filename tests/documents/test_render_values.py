@@ -374,7 +374,7 @@ def test_shows_an_expression_as_its_kind_whatever_its_type(either: Source, build
         ("id = 1", "boolean", True),
         ("id * 1.5", "double", Decimal("1.5")),
         ("id * 1.5", "decimal", Decimal("1.5")),
-        ("CASE WHEN id = 1 THEN 'x' END", "keyword", "x"),
+        ("CASE WHEN id = 1 THEN 'x${env:HOME}' END", "keyword", "x${env:HOME}"),
         ("id", "keyword", "1"),
     ]
     members = [Member(f"e{at}", Expression(sql, kind)) for at, (sql, kind, _) in enumerate(asked)]

@@ -23,7 +23,8 @@ def kept(delete: SoftDelete, table: TableSchema, dialect: Dialect) -> Sql:
     column = table.column(delete.column)
     x = dialect.column(dialect.quote(column.name), column)
     boolean = dialect.family(column) == "boolean"
-    marked = [f"{x} IS TRUE" if boolean else f"{x} IS NOT NULL"]
+    # As a document would show it: SQLite may keep it as a number or as a word.
+    marked = [f"({dialect.boolean(x, column)}) = 'true'" if boolean else f"{x} IS NOT NULL"]
     marked += [f"({one})" for one in conditions(delete.when, table, dialect)]
     return f"({' AND '.join(marked)}) IS NOT TRUE"
 

@@ -67,7 +67,8 @@ def for_spark(sql: str, table: TableSchema, source: str) -> str:
     if source == "sqlite":
         for like in list(tree.find_all(exp.Like)):
             like.replace(exp.ILike(this=like.this.copy(), expression=like.expression.copy()))
-    return str(tree.sql(dialect="spark", comments=False))
+    # Spark replaces ${…} by settings and variables of the environment, inside strings too.
+    return str(tree.sql(dialect="spark", comments=False)).replace("${", "\\u0024{")
 
 
 def _named(column: exp.Column, table: TableSchema, source: str) -> None:
