@@ -284,7 +284,7 @@ def test_a_running_pipeline_obeys_and_takes_up_a_new_table_without_reading_the_o
         # A file that cannot work is told, and the pipeline goes on; so is a condition that is none.
         file.write_text(text + ORDERS.replace("orders", "odders"))
         process.send_signal(signal.SIGHUP)
-        wait_until(lambda: told(tmp_path, "pipeline.renewal_refused"), timeout=60, what="the refusal")
+        wait_until(lambda: told(tmp_path, "pipeline.renewal_refused"), timeout=120, what="the refusal")
         file.write_text(text + ORDERS)
         with pytest.raises(ConfigError, match="totl"):
             api.control(file).snapshot("orders", where="totl > 10")

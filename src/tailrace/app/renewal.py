@@ -44,8 +44,9 @@ class Renewal:
 
     def due(self) -> bool:
         """Whether the run is to begin again; `config` and `spec` are the new ones then."""
-        asked, self._asked = self._asked, False
-        if asked:
+        if asked := self._asked:
+            # Only then: a signal that comes in between is not to be overwritten, and the file is read below.
+            self._asked = False
             self._refused.clear()
         elif time.monotonic() - self._looked < LOOK_SECONDS:
             return False
