@@ -316,7 +316,8 @@ class Postgres(Source):
     def sortable(self, table: str, column: str) -> str:
         if self.families(table)[column] in ("text", "uuid", "json", "other"):
             return f'{quote(column)}::text COLLATE "C"'
-        return quote(column)
+        # By its own name ORDER BY would mean the column's text, which is selected under it.
+        return f"{table}.{quote(column)}"
 
     def compared(self, table: str, column: str, symbol: str, value: Any) -> Condition:
         family = self.families(table)[column]
