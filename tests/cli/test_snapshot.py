@@ -200,6 +200,8 @@ def mirrored(directory: Path, table: str) -> list[int] | None:
 @contextlib.contextmanager
 def running(directory: Path, **extra: str) -> Iterator[subprocess.Popen[bytes]]:
     """The pipeline as a process, ended by SIGTERM, with its output in files."""
+    # Whoever starts the tests by nohup has them ignore SIGHUP, and so would the pipeline, as it should.
+    former = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     with (directory / "run.out").open("a") as out, (directory / "run.err").open("a") as err:
         process = subprocess.Popen(
             [*COMMAND, "run", "--log-format", "json"],
@@ -209,6 +211,7 @@ def running(directory: Path, **extra: str) -> Iterator[subprocess.Popen[bytes]]:
             stdout=out,
             stderr=err,
         )
+    signal.signal(signal.SIGHUP, former)
     try:
         yield process
         assert process.poll() is None, (directory / "run.err").read_text()
