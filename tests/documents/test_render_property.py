@@ -78,10 +78,18 @@ def test_two_sources_with_the_same_rows_give_the_same_documents(postgresql: Post
     _try(postgresql, 3, None)
 
 
+@pytest.fixture
+def small(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session that does not compile whole statements: each runs once, over a handful of rows."""
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    yield spark
+    spark.conf.unset("spark.sql.codegen.wholeStage")
+
+
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_spark_and_the_sources_give_the_same_documents(
-    postgresql: PostgresSource, spark: SparkSession
+    postgresql: PostgresSource, small: SparkSession
 ) -> None:
-    _try(postgresql, 240, spark)
+    _try(postgresql, 120, small)
