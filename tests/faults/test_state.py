@@ -170,7 +170,7 @@ def test_a_full_state_disk_acknowledges_nothing_and_heals_when_space_is_freed(ri
     r.settle()
 
 
-@databases(long="postgres")
+@pytest.mark.long
 def test_a_kill_while_the_state_disk_is_full_leaves_no_torn_file(rig: Make, disk: Path) -> None:
     r = rig(rows=100, state=disk / "state")
     r.start()
