@@ -22,7 +22,7 @@ SETTINGS = {
     "wal_level": "logical",
     "listen_addresses": "127.0.0.1",
     "max_wal_senders": "20",
-    "max_replication_slots": "20",
+    "max_replication_slots": "100",
     # The writing is not measured; what is measured must not meet its aftermath.
     "fsync": "off",
     "autovacuum": "off",
