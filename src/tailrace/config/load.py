@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from tailrace.config import lines, references
 from tailrace.config.checks import complete
+from tailrace.config.files import read_text
 from tailrace.config.hints import nearest
 from tailrace.config.lines import Lines, find_lines
 from tailrace.config.models import Config
@@ -23,7 +24,6 @@ from tailrace.config.problems import Places, Problem, as_error, from_validation
 from tailrace.config.values import flatten
 from tailrace.model.errors import ConfigError
 
-MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 16
 _SYNTAX = re.compile(
     r"^(?P<what>.*?) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$", re.DOTALL
@@ -45,7 +45,7 @@ def load_config(
     """
     environ = os.environ if environ is None else environ
     file = Path(path)
-    text = _read(file)
+    text = read_text(file, "a configuration", missing=_init(file))
     tree = _parse(text, str(file))
     found = find_lines(text)
 
@@ -78,25 +78,6 @@ def load_config(
         _joined(at): text for at, text in resolved.references.items() if not layers.covers(_joined(at))
     }
     return config
-
-
-def _read(file: Path) -> str:
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise ConfigError("there is no such file", place=str(file), remedy=_init(file)) from None
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", place=str(file)) from None
-    if len(data) > MAX_BYTES:
-        raise ConfigError(f"is larger than {MAX_BYTES // 1024} KB; a configuration is not", place=str(file))
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(
-            "is not UTF-8 text", place=f"{file}:{line}", remedy="save the file with the encoding UTF-8"
-        ) from None
 
 
 def _init(file: Path) -> str:

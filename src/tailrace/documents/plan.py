@@ -19,45 +19,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tailrace.config.index.fields import ValueKind
+from tailrace.config.index.parts import Operator, TransformName
 from tailrace.model.table import TableSchema
 
-Kind = Literal[
-    "text",
-    "identifier",
-    "keyword",
-    "enum",
-    "uuid",
-    "boolean",
-    "short",
-    "integer",
-    "long",
-    "float",
-    "double",
-    "decimal",
-    "date",
-    "timestamp",
-    "binary",
-    "json",
-    "map",
-    "custom",
-]
+Kind = Literal[ValueKind, "map", "custom"]
 Shape = Literal["belongs_to", "has_one", "has_many", "many_to_many"]
 Function = Literal["count", "avg", "sum", "min", "max", "ids"]
-Operator = Literal[
-    "is_null",
-    "is_not_null",
-    "eq",
-    "neq",
-    "lt",
-    "lte",
-    "gt",
-    "gte",
-    "like",
-    "ilike",
-    "in",
-    "not_in",
-    "between",
-]
 
 
 @dataclass(frozen=True)
@@ -69,7 +37,7 @@ class Transform:
     characters, and `hash` is the SHA-256 of the text's UTF-8 in hexadecimal digits.
     """
 
-    name: Literal["lowercase", "trim", "uppercase", "truncate", "hash"]
+    name: TransformName
     length: int | None = None
 
 

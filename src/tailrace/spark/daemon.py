@@ -1,8 +1,9 @@
 """The process that Spark forks its Python workers from, with everything they need imported once.
 
-Spark starts one for each kind of worker and forks it for each question it has: a table's schema, a plan, a
-task. A child of Spark's own daemon begins by importing what the source needs, which takes longer than most
-questions do. `spark.python.daemon.module` names this module instead; sessions of others may do without it.
+A worker lives from task to task, and ends when it had nothing to do for a minute. A child of Spark's own
+daemon begins by importing what the source needs, which takes longer than most tasks do. The setting
+`spark.python.daemon.module` names this module instead; sessions of others may do without it. The workers that
+Spark asks for schemas and plans come from its own daemon all the same.
 """
 
 from __future__ import annotations

@@ -27,12 +27,9 @@ def unframe(buffer: bytearray, filled: int) -> tuple[int, int]:
     if not len(starts):
         return 0, 0
     false = np.flatnonzero(ends[:-1] != starts[1:])
-    count = len(starts) if not len(false) else 0
-    if not count:
+    if len(false):
         starts, ends = _chain(starts, ends, false)
-        count = len(starts)
-    if ends[-1] > filled:
-        count -= 1
+    count = len(starts) - int(ends[-1] > filled)
     if not count:
         return 0, 0
     _headers(data)[starts[:count]] = _LEAD

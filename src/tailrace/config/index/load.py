@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tailrace.config import lines
+from tailrace.config.files import read_text
 from tailrace.config.index.fields import MODELS
 from tailrace.config.index.models import IndexSchema
 from tailrace.config.index.places import IndexPlaces, field_names
@@ -17,8 +18,6 @@ from tailrace.config.index.tree import read_tree
 from tailrace.config.problems import as_error
 from tailrace.model.errors import ConfigError
 
-MAX_BYTES = 1024 * 1024
-
 
 def load_index(path: str | os.PathLike[str]) -> IndexSchema:
     """The index schema in a file.
@@ -26,7 +25,7 @@ def load_index(path: str | os.PathLike[str]) -> IndexSchema:
     Every problem of the file is in the one ConfigError that is raised; its place is `file:line (field …)`.
     """
     file = Path(path)
-    return parse_index(_read(file), str(file))
+    return parse_index(read_text(file, "an index schema"), str(file))
 
 
 def parse_index(text: str, name: str) -> IndexSchema:
@@ -62,22 +61,3 @@ def _validated(body: dict[str, Any], places: IndexPlaces, problems: list[Any]) -
 
 def _within(path: lines.Path, places: list[lines.Path]) -> bool:
     return any(path[: len(place)] == place for place in places)
-
-
-def _read(file: Path) -> str:
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise ConfigError("there is no such file", place=str(file)) from None
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", place=str(file)) from None
-    if len(data) > MAX_BYTES:
-        raise ConfigError(f"is larger than {MAX_BYTES // 1024} KB; an index schema is not", place=str(file))
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(
-            "is not UTF-8 text", place=f"{file}:{line}", remedy="save the file with the encoding UTF-8"
-        ) from None
