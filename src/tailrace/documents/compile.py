@@ -34,12 +34,25 @@ def compile_index(name: str, schema: IndexSchema, catalog: Catalog) -> plan.Inde
     `catalog` describes a table by schema and name, None for the source's default schema. It raises
     LookupError where there is no such table, or ConfigError where it has more to say about that.
     """
+    made, problems = drafted(name, schema, catalog)
+    if problems:
+        raise as_error(problems, schema.places)
+    return replace(made, schema_hash=schema_hash(made.root, made.soft_delete, derive_mapping(schema)))
+
+
+def drafted(name: str, schema: IndexSchema, catalog: Catalog) -> tuple[plan.IndexPlan, list[Problem]]:
+    """The plan as far as it can be told, without its hash, and everything that is wrong with it.
+
+    It has every place of the schema. A table that is not there is a `MissingTable`, and a column that is not
+    there stands as it is written.
+    """
     compiler = _Compiler(schema, catalog)
     root = compiler.root()
-    soft_delete = compiler.soft_delete(root) if root is not None else None
-    if root is None or compiler.problems:
-        raise as_error(compiler.problems, schema.places)
-    return plan.IndexPlan(name, root, soft_delete, schema_hash(root, soft_delete, derive_mapping(schema)))
+    return plan.IndexPlan(name, root, compiler.soft_delete(root)), compiler.problems
+
+
+class MissingTable(TableSchema):
+    """Stands for a table that the source does not have: of its columns nothing is known."""
 
 
 def catalog_of(capture: Capture) -> Catalog:
@@ -75,13 +88,11 @@ class _Compiler:
         self._catalog = catalog
         self._count = 0
 
-    def root(self) -> plan.Place | None:
+    def root(self) -> plan.Place:
         schema = self.schema
         space = schema.schema_
         meant = readings(schema.table, None) if space is None else readings_in(space, schema.table)
         table = self._table(schema.table, ("table",), meant)
-        if table is None:
-            return None
         number = self._number()
         row = _Row(table, self._key(table, schema.primary_key, ()))
         members = self._members(schema.fields_, row)
@@ -106,11 +117,10 @@ class _Compiler:
         members = []
         for index, field in enumerate(fields):
             here = replace(row, path=(*row.path, "fields", index), names=(*row.names, field.name))
-            if (value := self._value(field, here)) is not None:
-                members.append(plan.Member(field.name, value))
+            members.append(plan.Member(field.name, self._value(field, here)))
         return tuple(members)
 
-    def _value(self, field: written.AnyField, row: _Row) -> plan.Value | None:
+    def _value(self, field: written.AnyField, row: _Row) -> plan.Value:
         if isinstance(field, written.Scalar | written.Custom | written.Map):
             return self._scalar(field, row)
         if isinstance(field, written.Geo):
@@ -152,11 +162,9 @@ class _Compiler:
             row.table, field.name, (*row.path, field.kind), "say with `column` which column it shows"
         )
 
-    def _join(self, field: written.Join, parent: _Row) -> plan.Related | None:
+    def _join(self, field: written.Join, parent: _Row) -> plan.Related:
         path = parent.path
         table = self._table(field.table, (*path, "table"), readings(field.table, self.schema.schema_))
-        if table is None:
-            return None
         number = self._number()
         row = replace(parent, table=table, key=self._key(table, field.primary_key, path))
         link = self._link(field, parent, row)
@@ -179,11 +187,9 @@ class _Compiler:
         )
         return plan.Related(place, getattr(field, "required", False))
 
-    def _aggregate(self, field: written.Aggregate, parent: _Row) -> plan.Aggregate | None:
+    def _aggregate(self, field: written.Aggregate, parent: _Row) -> plan.Aggregate:
         path = parent.path
         table = self._table(field.table, (*path, "table"), readings(field.table, self.schema.schema_))
-        if table is None:
-            return None
         number = self._number()
         # A table without a key can be counted; its keys cannot be listed, nor can a junction point at it.
         needs_key = isinstance(field, written.Ids) or field.through is not None
@@ -221,11 +227,9 @@ class _Compiler:
         self._fits(own, parent, at)
         return plan.Link(shape, parent.key, own)
 
-    def _through(self, through: parts.Through, parent: _Row, row: _Row) -> plan.Through | None:
+    def _through(self, through: parts.Through, parent: _Row, row: _Row) -> plan.Through:
         at: Path = (*row.path, "through")
         table = self._table(through.table, (*at, "table"), readings(through.table, self.schema.schema_))
-        if table is None:
-            return None
         left = self._columns(table, through.left_key, (*at, "left_key"))
         right = self._columns(table, through.right_key, (*at, "right_key"))
         self._fits(left, parent, (*at, "left_key"))
@@ -243,7 +247,7 @@ class _Compiler:
             compiled.append(plan.Comparison(column, condition.op, value))
         return tuple(compiled)
 
-    def _table(self, name: str, path: Path, meant: Iterable[tuple[str | None, str]]) -> TableSchema | None:
+    def _table(self, name: str, path: Path, meant: Iterable[tuple[str | None, str]]) -> TableSchema:
         told: ConfigError | None = None
         for schema, table in meant:
             try:
@@ -256,10 +260,12 @@ class _Compiler:
             self._problem(path, told.message, told.remedy)
         else:
             self._problem(path, f"there is no table `{name}` in the source")
-        return None
+        return MissingTable(TableRef("", name), ())
 
     def _key(self, table: TableSchema, declared: tuple[str, ...] | None, path: Path) -> tuple[str, ...]:
         at: Path = (*path, "primary_key" if declared else "table")
+        if isinstance(table, MissingTable):
+            return declared or ()
         if not table.key:
             self._problem(
                 at,
@@ -283,6 +289,8 @@ class _Compiler:
         return tuple(self._column(table, name, path) for name in names)
 
     def _column(self, table: TableSchema, name: str, path: Path, remedy: str | None = None) -> str:
+        if isinstance(table, MissingTable):
+            return name
         known = _names(table)
         alike = [column for column in known if column.lower() == name.lower()]
         if name in known or len(alike) == 1:
@@ -292,7 +300,7 @@ class _Compiler:
 
     def _fits(self, columns: Sequence[str], row: _Row, path: Path) -> None:
         """Columns that stand for a row's key are as many as it has."""
-        if row.key and len(columns) != len(row.key):
+        if row.key and len(columns) != len(row.key) and not isinstance(row.table, MissingTable):
             self._problem(
                 path, f"is {_listed(columns)}, but the key of {row.table.ref} is {_listed(row.key)}"
             )
