@@ -55,13 +55,18 @@ KEY_UNTOLD = "key_untold"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing `coverage` or `notices` found. `remedy` is the exact command or SQL that mends it."""
+    """One thing `coverage` or `notices` found. `remedy` is the exact command or SQL that mends it.
+
+    `index` and `place` (`file:line (field …)`) are of what was found in an index schema.
+    """
 
     severity: Literal["error", "warning", "info"]
     code: str
     message: str
     table: str | None = None
     remedy: str | None = None
+    index: str | None = None
+    place: str | None = None
 
 
 @dataclass(frozen=True)
@@ -328,6 +333,13 @@ class Capture(ABC):
         An update that has no before image at all did not change any of them.
         """
         return frozenset(column.name for column in table.columns)
+
+    def missing_index(self, table: TableRef, columns: Sequence[str]) -> str | None:  # noqa: ARG002
+        """The SQL that makes an index by which rows are found by these columns; None where there is one.
+
+        An index or key serves where it begins with the columns, in whichever order, and has every row.
+        """
+        return None
 
     @abstractmethod
     def lag(self, position: Position) -> Lag:

@@ -7,7 +7,7 @@ in `privileges.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -143,6 +143,19 @@ WHERE c.relkind = 'r' AND (
 """
 
 
+_SERVING = """
+SELECT array_agg(a.attname::text ORDER BY k.place)
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+JOIN pg_catalog.pg_am m ON m.oid = c.relam
+CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place)
+LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+WHERE i.indrelid = %s AND i.indisvalid AND i.indpred IS NULL AND m.amname IN ('btree', 'hash')
+AND k.place <= i.indnkeyatts
+GROUP BY i.indexrelid
+"""
+
+
 def domains(connection: Connection) -> dict[int, tuple[int, int]]:
     """Every domain's base type and modifier, for `types.column_type`."""
     rows = connection.execute(
@@ -178,6 +191,18 @@ def told_before(connection: Connection, found: Relation) -> frozenset[str]:
         # A partitioned table without partitions has no rows either.
         return frozenset(attribute.name for attribute in found.attributes)
     return frozenset.intersection(*(frozenset(names) for (names,) in rows))
+
+
+def missing_index(connection: Connection, found: Relation, columns: Sequence[str]) -> str | None:
+    """The SQL of an index over these columns; None where one serves them."""
+    # An expression has no name, so it never is one of the columns.
+    rows = connection.execute(_SERVING, (found.oid,)).fetchall()
+    if any(set(names[: len(columns)]) == set(columns) for (names,) in rows):
+        return None
+    # Of a partitioned table an index cannot be made while others write.
+    way = "" if found.partitioned else "CONCURRENTLY "
+    listed = ", ".join(quote(name) for name in columns)
+    return f"CREATE INDEX {way}ON {quote(found.ref.schema)}.{quote(found.ref.name)} ({listed})"
 
 
 def existing(connection: Connection, ref: TableRef) -> Relation:

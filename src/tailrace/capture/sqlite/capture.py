@@ -205,6 +205,10 @@ class SqliteCapture(Capture):
     ) -> Iterator[pa.RecordBatch]:
         return query.read(self._config, sql, parameters, columns)
 
+    def missing_index(self, table: TableRef, columns: Sequence[str]) -> str | None:
+        with reading(self._config) as connection:
+            return catalog.missing_index(connection, table.name, columns)
+
     def lag(self, position: Position) -> Lag:
         self._expect(position)
         with reading(self._config) as connection:

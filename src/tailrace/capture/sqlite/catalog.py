@@ -219,6 +219,19 @@ def read_shape(connection: sqlite3.Connection, name: str) -> Shape | None:
     )
 
 
+def missing_index(connection: sqlite3.Connection, table: str, columns: Sequence[str]) -> str | None:
+    """The SQL of an index over these columns; None where one, or the table itself, serves them."""
+    shape = read_shape(connection, table)
+    if shape is not None and shape.locator == tuple(columns):
+        return None
+    rows = connection.execute("SELECT name FROM pragma_index_list(?) WHERE NOT partial", (table,)).fetchall()
+    for (index,) in rows:
+        names = [term.column for term in _terms(connection, index)]
+        if set(names[: len(columns)]) == set(columns):
+            return None
+    return f"CREATE INDEX {quote('_'.join((table, *columns, 'idx')))} ON {quote(table)} ({quoted(columns)})"
+
+
 def _locator(table: str, columns: Sequence[str], key: tuple[str, ...]) -> tuple[str, ...]:
     if key:
         return key
