@@ -9,25 +9,31 @@ import pyarrow as pa
 
 from tailrace.sinks.contract import DocumentBatch, DocumentSink, Marker
 
-MARKER = Marker("server-1", "shop", "tailrace", 7, "abc")
+FIRST, SECOND = "first", "second"
+MARKER = Marker(FIRST, "server-1", "shop", "tailrace", 7, "abc")
 
 
-def batch(version: int, index: str = "customers", /, **documents: Any) -> DocumentBatch:
+def batch(
+    version: int, index: str = "customers", generation: str = FIRST, /, **documents: Any
+) -> DocumentBatch:
     """Documents by id: objects, texts as they are, None to delete."""
-    return batch_of(version, documents, index)
+    return batch_of(version, documents, index, generation)
 
 
-def batch_of(version: int, documents: dict[str, Any], index: str = "customers") -> DocumentBatch:
+def batch_of(
+    version: int, documents: dict[str, Any], index: str = "customers", generation: str = FIRST
+) -> DocumentBatch:
     texts = [
         value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for value in documents.values()
     ]
-    return DocumentBatch(index, pa.array(documents, pa.string()), pa.array(texts, pa.string()), version)
+    ids = pa.array(documents, pa.string())
+    return DocumentBatch(index, generation, ids, pa.array(texts, pa.string()), version)
 
 
-def held(sink: DocumentSink, index: str = "customers") -> dict[str, Any]:
-    """What the sink holds, parsed, by id."""
-    rows = sink.read(index).to_pylist()
+def held(sink: DocumentSink, index: str = "customers", generation: str | None = None) -> dict[str, Any]:
+    """What readers see, or what a generation holds, parsed, by id."""
+    rows = sink.read(index, generation).to_pylist()
     return {row["id"]: json.loads(row["document"]) for row in rows}
 
 

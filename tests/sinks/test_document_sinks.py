@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tailrace.model.errors import TailraceError, UsageError
+from tailrace.model.errors import NeedsOperator, UsageError
 from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink
 from tailrace.sinks.fanout import FanOut
 from tailrace.sinks.memory import MemoryDocumentSink
 from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig
-from tests.sinks.documents import MARKER, batch, batch_of, held, versions
+from tests.sinks.documents import FIRST, MARKER, SECOND, batch, batch_of, held, versions
 
 
 @pytest.fixture(params=["memory", "sqlite", "fanout"])
@@ -28,7 +28,7 @@ def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DocumentSin
         made = SqliteSink(SqliteStoreConfig(path, piece_documents=3))
     else:
         made = FanOut({"memory": MemoryDocumentSink(), "store": SqliteSink(SqliteStoreConfig(path))})
-    made.ensure("customers", {})
+    made.ensure("customers", FIRST, {})
     yield made
     made.close()
     made.close()
@@ -69,25 +69,122 @@ def test_a_deleted_document_stays_deleted_whoever_comes_late_and_comes_back_with
 
 
 def test_indexes_are_apart(sink: DocumentSink) -> None:
-    sink.ensure("orders", {})
+    sink.ensure("orders", FIRST, {})
     sink.write(batch(1, a={"of": "customers"}))
     sink.write(batch(9, "orders", a={"of": "orders"}))
-    sink.clear("customers")
-    assert held(sink) == {}
+    sink.publish("orders", MARKER)
+    assert sink.seeded("customers") is None
+    sink.drop("customers")
     assert held(sink, "orders") == {"a": {"of": "orders"}}
+    assert sink.seeded("orders") == MARKER
 
 
-def test_a_marker_is_kept_until_the_index_is_cleared(sink: DocumentSink) -> None:
+def test_a_first_filling_is_seen_while_it_goes_on_and_complete_only_when_published(
+    sink: DocumentSink,
+) -> None:
+    sink.write(batch(1, a={"n": 1}))
+    assert held(sink) == held(sink, "customers", FIRST) == {"a": {"n": 1}}
     assert sink.seeded("customers") is None
-    sink.mark_seeded("customers", MARKER)
-    sink.ensure("customers", {"n": "long"})
+    sink.publish("customers", MARKER)
+    assert held(sink) == {"a": {"n": 1}}
     assert sink.seeded("customers") == MARKER
-    sink.mark_seeded("customers", replace(MARKER, position=9))
-    assert sink.seeded("customers") == replace(MARKER, position=9)
-    sink.write(batch(9, a={"n": 1}, b=None))
-    sink.clear("customers")
+
+
+def test_a_marker_is_kept_until_another_is_published(sink: DocumentSink) -> None:
+    sink.publish("customers", MARKER)
+    sink.ensure("customers", FIRST, {"n": "long"})
+    assert sink.seeded("customers") == MARKER
+    later = replace(MARKER, position=9, horizon=12)
+    sink.publish("customers", later)
+    assert sink.seeded("customers") == later
+    sink.ensure("customers", SECOND, {})
+    assert sink.seeded("customers") == later
+
+
+def test_readers_see_the_old_filling_whole_until_the_new_one_is_published(sink: DocumentSink) -> None:
+    sink.write(batch(50, a={"n": 1}, b={"n": 1}, c=None))
+    sink.publish("customers", MARKER)
+    sink.ensure("customers", SECOND, {})
+    # Lower versions: it may be another source.
+    assert sink.write(batch(3, "customers", SECOND, b={"n": 2}, c={"n": 2})) == DocumentReport(written=2)
+    assert sink.write(batch(2, "customers", SECOND, b={"n": 0})).stale == 1
+    assert held(sink) == {"a": {"n": 1}, "b": {"n": 1}}
+    # Live changes still reach what readers see.
+    sink.write(batch(60, a={"n": 3}))
+    assert held(sink) == {"a": {"n": 3}, "b": {"n": 1}}
+    assert held(sink, "customers", SECOND) == {"b": {"n": 2}, "c": {"n": 2}}
+    sink.publish("customers", replace(MARKER, generation=SECOND, position=3))
+    assert held(sink) == {"b": {"n": 2}, "c": {"n": 2}}
+    assert sink.seeded("customers") == replace(MARKER, generation=SECOND, position=3)
+    with pytest.raises(UsageError, match=FIRST):
+        sink.read("customers", FIRST)
+
+
+def test_a_filling_goes_on_where_it_was_when_it_is_ensured_again(sink: DocumentSink) -> None:
+    sink.publish("customers", MARKER)
+    sink.ensure("customers", SECOND, {})
+    sink.write(batch(3, "customers", SECOND, a={"n": 1}))
+    sink.ensure("customers", SECOND, {})
+    assert held(sink, "customers", SECOND) == {"a": {"n": 1}}
+    assert held(sink) == {}
+    assert sink.seeded("customers") == MARKER
+
+
+def test_an_abandoned_filling_is_removed_when_another_begins(sink: DocumentSink) -> None:
+    sink.write(batch(5, a={"n": 1}))
+    sink.publish("customers", MARKER)
+    sink.ensure("customers", SECOND, {})
+    sink.write(batch(3, "customers", SECOND, a={"n": 2}))
+    sink.ensure("customers", "third", {})
+    with pytest.raises(UsageError, match=SECOND):
+        sink.read("customers", SECOND)
+    assert held(sink, "customers", "third") == {}
+    assert held(sink) == {"a": {"n": 1}}
+    # To go on with what readers see ends every filling beside it.
+    sink.ensure("customers", FIRST, {})
+    with pytest.raises(UsageError, match="third"):
+        sink.read("customers", "third")
+    assert held(sink) == {"a": {"n": 1}}
+    assert sink.seeded("customers") == MARKER
+
+
+def test_a_first_filling_that_was_abandoned_is_seen_until_another_is_complete(sink: DocumentSink) -> None:
+    sink.write(batch(5, a={"n": 1}))
+    sink.ensure("customers", SECOND, {})
+    sink.write(batch(3, "customers", SECOND, b={"n": 2}))
+    assert held(sink) == {"a": {"n": 1}}
     assert sink.seeded("customers") is None
-    # Versions may begin again: it may be another source.
+    sink.publish("customers", replace(MARKER, generation=SECOND))
+    assert held(sink) == {"b": {"n": 2}}
+
+
+def test_a_late_writer_of_a_filling_that_is_gone_is_told_and_changes_nothing(sink: DocumentSink) -> None:
+    sink.ensure("customers", SECOND, {})
+    sink.write(batch(3, "customers", SECOND, a={"n": 2}))
+    sink.publish("customers", replace(MARKER, generation=SECOND))
+    with pytest.raises(NeedsOperator, match=f"generation {FIRST} of index customers is gone") as error:
+        sink.write(batch(99, a={"n": 1}, b={"n": 1}))
+    assert error.value.remedy
+    with pytest.raises(NeedsOperator, match=f"generation {FIRST} of index customers is gone"):
+        sink.publish("customers", MARKER)
+    assert held(sink) == {"a": {"n": 2}}
+    assert sink.seeded("customers") == replace(MARKER, generation=SECOND)
+
+
+def test_an_index_that_was_dropped_is_forgotten_and_can_begin_again(sink: DocumentSink) -> None:
+    sink.write(batch(9, a={"n": 1}, b=None))
+    sink.publish("customers", MARKER)
+    sink.ensure("customers", SECOND, {})
+    sink.drop("customers")
+    sink.drop("customers")
+    assert sink.seeded("customers") is None
+    with pytest.raises(UsageError, match="customers"):
+        sink.read("customers")
+    with pytest.raises(NeedsOperator):
+        sink.write(batch(9, a={"n": 1}))
+    sink.ensure("customers", FIRST, {})
+    assert held(sink) == {}
+    assert sink.seeded("customers") is None
     assert sink.write(batch(1, a={"n": 1}, b={"n": 1})).stale == 0
     assert set(held(sink)) == {"a", "b"}
 
@@ -120,13 +217,13 @@ def test_an_empty_batch_does_nothing(sink: DocumentSink) -> None:
 
 def test_large_strings_of_arrow_are_taken(sink: DocumentSink) -> None:
     ids, documents = pa.array(["a", "b"], pa.large_string()), pa.array(['{"n":1}', None], pa.large_string())
-    assert sink.write(DocumentBatch("customers", ids, documents, 1)) == DocumentReport(1, 1)
+    assert sink.write(DocumentBatch("customers", FIRST, ids, documents, 1)) == DocumentReport(1, 1)
     assert held(sink) == {"a": {"n": 1}}
 
 
 def test_slices_of_arrays_are_taken(sink: DocumentSink) -> None:
     ids, documents = pa.array(["x", "a", "b"]), pa.array(['"no"', '{"n":1}', None])
-    sink.write(DocumentBatch("customers", ids.slice(1), documents.slice(1), 1))
+    sink.write(DocumentBatch("customers", FIRST, ids.slice(1), documents.slice(1), 1))
     assert held(sink) == {"a": {"n": 1}}
 
 
@@ -155,7 +252,7 @@ def test_whatever_the_order_of_batches_the_newest_version_of_each_document_stays
 
 
 def test_an_index_that_was_not_ensured_is_refused(sink: DocumentSink) -> None:
-    with pytest.raises(TailraceError, match="nowhere"):
+    with pytest.raises(NeedsOperator, match="nowhere"):
         sink.write(batch(1, "nowhere", a={}))
     with pytest.raises(UsageError, match="nowhere"):
         sink.read("nowhere")
@@ -165,8 +262,8 @@ def test_an_index_that_was_not_ensured_is_refused(sink: DocumentSink) -> None:
 def test_a_batch_with_an_id_twice_or_without_one_cannot_be_made() -> None:
     two = pa.array(["{}", "{}"])
     with pytest.raises(UsageError, match="twice"):
-        DocumentBatch("i", pa.array(["a", "a"]), two, 1)
+        DocumentBatch("i", FIRST, pa.array(["a", "a"]), two, 1)
     with pytest.raises(UsageError, match="null"):
-        DocumentBatch("i", pa.array(["a", None]), two, 1)
+        DocumentBatch("i", FIRST, pa.array(["a", None]), two, 1)
     with pytest.raises(UsageError, match="1 ids and 2 documents"):
-        DocumentBatch("i", pa.array(["a"]), two, 1)
+        DocumentBatch("i", FIRST, pa.array(["a"]), two, 1)

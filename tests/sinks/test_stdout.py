@@ -17,7 +17,7 @@ from tailrace.sinks.contract import DocumentReport, Progress
 from tailrace.sinks.stdout import StdoutConfig, StdoutDocumentSink, StdoutSink
 from tests.model.changes import batch_of as changes_of
 from tests.model.changes import table_of
-from tests.sinks.documents import MARKER, batch_of
+from tests.sinks.documents import FIRST, MARKER, batch_of
 
 PROGRESS = Progress("p", 0, 9)
 
@@ -102,16 +102,17 @@ def test_a_process_whose_reader_left_ends_with_its_own_code_and_no_noise(root: P
 def test_documents_are_lines_with_their_text_as_it_is() -> None:
     stream = io.BytesIO()
     sink = StdoutDocumentSink(StdoutConfig(stream))
-    sink.ensure('c"s', {})
+    sink.ensure('c"s', FIRST, {})
     documents = {'1"\n\0': '{"n": 1.50,"s":"ä\\n"}', "2": None, "3": '{\n "a": 1,\r\n "b": "x"}'}
     report = sink.write(batch_of(7, documents, 'c"s'))
     sink.flush()
     assert report == DocumentReport(written=2, deleted=1)
     lines = stream.getvalue().decode().splitlines(keepends=True)
     assert lines[0] == (
-        '{"index":"c\\"s","id":"1\\"\\n\\u0000","version":7,"document":{"n": 1.50,"s":"ä\\n"}}\n'
+        '{"index":"c\\"s","generation":"first","id":"1\\"\\n\\u0000","version":7,'
+        '"document":{"n": 1.50,"s":"ä\\n"}}\n'
     )
-    assert lines[1] == '{"index":"c\\"s","id":"2","version":7,"document":null}\n'
+    assert lines[1] == '{"index":"c\\"s","generation":"first","id":"2","version":7,"document":null}\n'
     assert json.loads(lines[2])["document"] == {"a": 1, "b": "x"}
     assert len(lines) == 3
 
@@ -121,9 +122,9 @@ def test_a_stream_keeps_no_documents_and_says_so() -> None:
     assert sink.local
     assert not sink.keeps
     assert sink.write(batch_of(1, {})) == DocumentReport()
-    sink.mark_seeded("i", MARKER)
+    sink.publish("i", MARKER)
     assert sink.seeded("i") is None
     with pytest.raises(UsageError, match="standard output"):
         sink.read("i")
-    sink.clear("i")
+    sink.drop("i")
     sink.close()

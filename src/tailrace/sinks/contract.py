@@ -143,13 +143,14 @@ class FeedSink(ABC):
 
 @dataclass(frozen=True)
 class DocumentBatch:
-    """Documents of one index, each a complete JSON text by its id; null says that there is none any more.
+    """Documents of a generation, each a complete JSON text by its id; null says that there is none any more.
 
     An id occurs once. `version` is the end of the micro-batch in the source's log: all documents were built
     from the source after everything up to there was visible. Texts may be Arrow's large strings.
     """
 
     index: str
+    generation: str
     ids: pa.StringArray | pa.LargeStringArray
     documents: pa.StringArray | pa.LargeStringArray
     version: int
@@ -198,17 +199,20 @@ class DocumentReport:
 
 @dataclass(frozen=True)
 class Marker:
-    """What an index was filled from: it is complete as of `position`, for exactly this source and schema.
+    """What a generation was filled from: it is complete as of `position`, for exactly this source and schema.
 
-    `source` is the identity of the server, `consumer` that of the capture (slot or cursor). Whoever finds
-    another marker than its own, positions aside, must fill the index again.
+    `source` is the identity of the server, `consumer` that of the capture (slot or cursor), `horizon` how far
+    the source had come when the filling ended: documents may show it up to there. Whoever finds another
+    marker than its own, generation, position and horizon aside, must fill the index again.
     """
 
+    generation: str
     source: str
     database: str
     consumer: str
     position: int
     schema_hash: str
+    horizon: int = 0
 
 
 @dataclass(frozen=True)
@@ -225,20 +229,27 @@ class Hit:
 class DocumentSink(ABC):
     """Keeps the documents of indexes, by id, each in its newest version.
 
-    **Who calls.** The driver calls `ensure` before anything else of an index; then, where `seeded` is not
-    what it expects, `clear`, and `mark_seeded` once every document is written and flushed. Documents are
-    written by executors: each opens the sink for itself, from its pickled settings, and writes its own ids of
-    the batch, so several processes write to one index at the same time. A sink that is `local` is written by
-    the driver alone. One object is used by one thread at a time.
+    **Generations.** Every filling of an index is a generation of its own, named by who fills it, and a name
+    is never used for a second filling. Readers see exactly one: the old, complete one while a new one is
+    filled beside it, and the new one from the moment it is published. Only the first of an index is shown
+    while it is filled, for there is nothing complete to show instead.
+
+    **Who calls.** The driver calls `ensure` before anything else of an index: with the generation of the
+    marker that `seeded` gave where that is what it expects, else with a new one, and then `publish` once
+    every document is written and flushed. Documents are written by executors: each opens the sink for itself,
+    from its pickled settings, and writes its own ids of the batch, so several processes write to one
+    generation at the same time. A sink that is `local` is written by the driver alone. One object is used by
+    one thread at a time.
 
     **Pickling.** A sink pickles as its settings. What it has open stays behind and is opened again by the
     first call that needs it. Making one opens nothing.
 
-    **Versions.** They decide, not the order of calls. A document or a delete with a lower version than what
-    the index has for the id changes nothing and is counted `stale`. An equal version is the same batch again,
-    built anew, perhaps from a later moment: it is written again. A delete is remembered with its version, so
-    that a late writer with a lower one cannot bring the document back; how long, every sink states, and it
-    must be longer than a writer can be late. Readers never see a deleted document.
+    **Versions.** They decide, not the order of calls, and are compared within a generation only: another one
+    may have positions of another source. A document or a delete with a lower version than what the
+    generation has for the id changes nothing and is counted `stale`. An equal version is the same batch
+    again, built anew, perhaps from a later moment: it is written again. A delete is remembered with its
+    version, so that a late writer with a lower one cannot bring the document back; how long, every sink
+    states, and it must be longer than a writer can be late. Readers never see a deleted document.
 
     **Replays.** After a fault the same batch comes again: whole, in part, cut differently, twice at once, or
     after later ones. Versions make all of these harmless. A feed of documents (`stdout`) passes them on
@@ -259,46 +270,53 @@ class DocumentSink(ABC):
     keeps: bool = True
 
     @abstractmethod
-    def ensure(self, index: str, mapping: Mapping[str, Any]) -> None:
-        """Make sure that the index can take documents of this mapping; ConfigError where it never could.
+    def ensure(self, index: str, generation: str, mapping: Mapping[str, Any]) -> None:
+        """Make sure that the generation can take documents of this mapping; ConfigError where it never could.
 
-        Creates it empty where it does not exist, and keeps every document where it does. Idempotent, and
-        safe when several processes call it at once.
+        Creates it empty where it does not exist, and keeps every document where it does. Readers see it from
+        now on where they have seen none of the index. Generations of the index that are neither this one nor
+        the one that readers see are abandoned fillings, and are removed. Idempotent, and safe when several
+        processes call it at once.
         """
 
     @abstractmethod
     def seeded(self, index: str) -> Marker | None:
-        """What the index is complete from; None where it was never marked, or was cleared since.
+        """What the generation that readers see is complete from; None where it was never published.
 
         None, always, where the sink keeps nothing: then the pipeline's own state must tell.
         """
 
     @abstractmethod
-    def mark_seeded(self, index: str, marker: Marker) -> None:
-        """Record, durably, that the index is complete. Replaces an earlier marker."""
+    def publish(self, index: str, marker: Marker) -> None:
+        """Generation `marker.generation` is complete: record its marker and show it to readers, in one step.
 
-    @abstractmethod
-    def clear(self, index: str) -> None:
-        """Forget the index's documents, deletes, versions and marker, for it is to be filled again.
-
-        What follows may have lower versions: they may be positions of another source. Nobody writes to the
-        index meanwhile.
+        Durable on return. The other generations of the index are removed, in pieces where that is long work,
+        perhaps after the return: neither readers nor writers wait for it. Publishing what is published
+        replaces its marker. NeedsOperator where there is no such generation.
         """
 
     @abstractmethod
     def write(self, batch: DocumentBatch) -> DocumentReport:
-        """Write and delete documents. An empty batch does nothing."""
+        """Write and delete documents. An empty batch does nothing.
+
+        NeedsOperator where the generation is gone, for the writer is a late one of an abandoned filling.
+        Nothing is shown of what it brings.
+        """
 
     @abstractmethod
     def flush(self) -> None:
         """Return when everything written through this object is durable and visible to readers."""
 
     @abstractmethod
-    def read(self, index: str) -> pa.Table:
-        """The documents as they are now, by id: columns `id`, `version`, `document`. For checks.
+    def read(self, index: str, generation: str | None = None) -> pa.Table:
+        """The documents that readers see now, or those of a generation: `id`, `version`, `document`, by id.
 
-        UsageError where there is no such index.
+        For checks. UsageError where there is no such index or generation.
         """
+
+    @abstractmethod
+    def drop(self, index: str) -> None:
+        """Forget everything about the index, documents, generations and marker. Idempotent."""
 
     @abstractmethod
     def close(self) -> None:

@@ -34,22 +34,29 @@ class FanOut(DocumentSink):
     def __reduce__(self) -> tuple[Any, ...]:
         return (FanOut, (self.sinks,))
 
-    def ensure(self, index: str, mapping: Mapping[str, Any]) -> None:
-        self._all(lambda sink: sink.ensure(index, mapping))
+    def ensure(self, index: str, generation: str, mapping: Mapping[str, Any]) -> None:
+        self._all(lambda sink: sink.ensure(index, generation, mapping))
 
     def seeded(self, index: str) -> Marker | None:
-        """The marker of all that keep documents, as of the least position; None where they differ."""
+        """The marker of all that keep documents; None where they differ.
+
+        One that failed in the middle of `publish` may be behind: the least position and the furthest horizon
+        hold for all of them.
+        """
         markers = [sink.seeded(index) for sink in self._keepers]
-        found = [replace(marker, position=0) for marker in markers if marker is not None]
-        if not found or len(found) < len(markers) or len(set(found)) > 1:
+        found = [marker for marker in markers if marker is not None]
+        alike = {replace(marker, position=0, horizon=0) for marker in found}
+        if len(found) < len(markers) or len(alike) != 1:
             return None
-        return replace(found[0], position=min(marker.position for marker in markers if marker is not None))
+        return replace(
+            found[0],
+            position=min(marker.position for marker in found),
+            horizon=max(marker.horizon for marker in found),
+        )
 
-    def mark_seeded(self, index: str, marker: Marker) -> None:
-        self._all(lambda sink: sink.mark_seeded(index, marker))
-
-    def clear(self, index: str) -> None:
-        self._all(lambda sink: sink.clear(index))
+    def publish(self, index: str, marker: Marker) -> None:
+        """Each sink shows it in one step of its own; one that failed gets there when it comes again."""
+        self._all(lambda sink: sink.publish(index, marker))
 
     def write(self, batch: DocumentBatch) -> DocumentReport:
         """What all of them did: a document counts as written where every sink wrote it."""
@@ -58,9 +65,12 @@ class FanOut(DocumentSink):
     def flush(self) -> None:
         self._all(lambda sink: sink.flush())
 
-    def read(self, index: str) -> pa.Table:
+    def read(self, index: str, generation: str | None = None) -> pa.Table:
         """The documents of the first sink that keeps any."""
-        return next(iter([*self._keepers, *self.sinks.values()])).read(index)
+        return next(iter([*self._keepers, *self.sinks.values()])).read(index, generation)
+
+    def drop(self, index: str) -> None:
+        self._all(lambda sink: sink.drop(index))
 
     def close(self) -> None:
         try:

@@ -12,14 +12,15 @@ from tailrace.sinks.contract import DocumentBatch
 
 
 def document_lines(batch: DocumentBatch) -> pa.LargeStringArray:
-    """A line for each document: index, id, version and the document, null where it is deleted."""
+    """A line for each document: index, generation, id, version and the document, null where it is deleted."""
     kind = pa.large_string()
     documents = batch.documents.cast(kind)
     for end in ("\n", "\r"):
         # Between tokens only: inside a string JSON has line breaks escaped.
         if pc.any(pc.match_substring(documents, end)).as_py():
             documents = pc.replace_substring(documents, end, " ")
-    head = f'{{"index":{json.dumps(batch.index, ensure_ascii=False)},"id":"'
+    index, generation = (json.dumps(name, ensure_ascii=False) for name in (batch.index, batch.generation))
+    head = f'{{"index":{index},"generation":{generation},"id":"'
     return pc.binary_join_element_wise(
         pa.scalar(head, kind),
         escaped(batch.ids.cast(pa.string())).cast(kind),

@@ -1,7 +1,7 @@
 """The stdout sinks: every change or document is one line of JSON, flushed before `write` returns.
 
-A replayed batch is written again: a stream cannot take back. `position` and `seq`, or a document's `version`,
-tell a reader what it has.
+A replayed batch is written again: a stream cannot take back. `position` and `seq`, or a document's `version`
+within its `generation`, tell a reader what it has.
 """
 
 from __future__ import annotations
@@ -59,17 +59,14 @@ class StdoutDocumentSink(DocumentSink):
     def __reduce__(self) -> tuple[Any, ...]:
         return (StdoutDocumentSink, (self._config,))
 
-    def ensure(self, index: str, mapping: Mapping[str, Any]) -> None:
+    def ensure(self, index: str, generation: str, mapping: Mapping[str, Any]) -> None:
         """A stream takes every document."""
 
     def seeded(self, index: str) -> Marker | None:  # noqa: ARG002
         return None
 
-    def mark_seeded(self, index: str, marker: Marker) -> None:
-        """Nothing to mark."""
-
-    def clear(self, index: str) -> None:
-        """Nothing to forget."""
+    def publish(self, index: str, marker: Marker) -> None:
+        """Nothing is kept that could be shown."""
 
     def write(self, batch: DocumentBatch) -> DocumentReport:
         if not len(batch):
@@ -81,8 +78,11 @@ class StdoutDocumentSink(DocumentSink):
     def flush(self) -> None:
         """Every write has flushed already."""
 
-    def read(self, index: str) -> pa.Table:
+    def read(self, index: str, generation: str | None = None) -> pa.Table:  # noqa: ARG002
         raise UsageError(f"standard output keeps no documents of {index} that could be read")
+
+    def drop(self, index: str) -> None:
+        """Nothing to forget."""
 
     def close(self) -> None:
         """The stream belongs to who opened it."""
