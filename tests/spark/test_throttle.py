@@ -366,16 +366,16 @@ def test_a_sampler_outlives_any_fault_and_forgets_what_is_old() -> None:
 
 def test_what_waits_can_be_read_by_another_process(tmp_path: Path) -> None:
     fs, root = open_filesystem(str(tmp_path))
-    assert waits.remembered(fs, root) == (None, ())
+    assert waits.remembered(fs, f"{root}/{waits.THROTTLE}") == (None, ())
     wait = Wait("rows", "the ceiling is 10 rows a second", 12.5)
-    waits.remember(fs, root, wait, ("one limit",))
-    assert waits.remembered(fs, root) == (wait, ("one limit",))
-    waits.remember(fs, root, None, ("one limit",))
-    assert waits.remembered(fs, root) == (None, ("one limit",))
-    waits.remember(fs, root, None, ())
+    waits.remember(fs, f"{root}/{waits.THROTTLE}", wait, ("one limit",))
+    assert waits.remembered(fs, f"{root}/{waits.THROTTLE}") == (wait, ("one limit",))
+    waits.remember(fs, f"{root}/{waits.THROTTLE}", None, ("one limit",))
+    assert waits.remembered(fs, f"{root}/{waits.THROTTLE}") == (None, ("one limit",))
+    waits.remember(fs, f"{root}/{waits.THROTTLE}", None, ())
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / waits.FILE).write_text("damaged")
-    assert waits.remembered(fs, root) == (None, ())
+    (tmp_path / waits.THROTTLE).write_text("damaged")
+    assert waits.remembered(fs, f"{root}/{waits.THROTTLE}") == (None, ())
 
 
 RATE = 2_000

@@ -113,7 +113,7 @@ def test_a_snapshot_stops_while_a_standby_does_not_follow_and_changes_flow(
             query.until("items", "c", f'{{"id":{ROWS + number + 1},')
         assert len(query.times) == taken
         fs, root = open_filesystem(str(tmp_path))
-        wait, unseen = waits.remembered(fs, root)
+        wait, unseen = waits.remembered(fs, f"{root}/{waits.THROTTLE}")
         assert wait is not None
         assert (wait.reason, unseen) == ("a standby is more than 1MB behind", ())
         there.execute("SELECT pg_wal_replay_resume()")
@@ -124,7 +124,7 @@ def test_a_snapshot_stops_while_a_standby_does_not_follow_and_changes_flow(
         return query.waits is None
 
     wait_until(calm)
-    assert waits.remembered(fs, root) == (None, ())
+    assert waits.remembered(fs, f"{root}/{waits.THROTTLE}") == (None, ())
     assert caplog.text.count("the snapshot waits: a standby is more than 1MB behind") == 1
     assert "the snapshot no longer waits" in caplog.text or "the ceiling is" in caplog.text
     query.driver.close()
@@ -233,5 +233,5 @@ def test_a_limit_that_the_role_may_not_see_is_told_with_the_grant(
         in (caplog.text)
     )
     fs, root = open_filesystem(str(tmp_path))
-    assert len(waits.remembered(fs, root)[1]) == 1
+    assert len(waits.remembered(fs, f"{root}/{waits.THROTTLE}")[1]) == 1
     query.driver.close()

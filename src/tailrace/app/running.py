@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.app.backends import opened
 from tailrace.app.belonging import claim
+from tailrace.app.indexing import document_needs, indexes_of
 from tailrace.app.judging import going_on, judge, refuse
 from tailrace.app.parts import captured_tables, checkpoint_of, feeds_of, mirrors_of, spark_log_of
 from tailrace.model.errors import NeedsOperator, TailraceError, Transient
@@ -36,9 +37,11 @@ def pipeline_spec(config: Config, *, on_data_loss: str | None = None) -> Pipelin
     with opened(config) as capture:
         refs = captured_tables(config, capture)
         mirrors, feeds = mirrors_of(config, capture, refs), feeds_of(config, capture, refs)
+        indexes = indexes_of(config, capture)
         refuse(going_on(judge(config, capture, refs), config, capture, refs))
+        needs = document_needs(capture, indexes, refs, mirrors, feeds) if indexes else None
     state = config.state.directory
-    snapshot = bool(mirrors) or any(feed.snapshot for feed in feeds)
+    snapshot = bool(mirrors or indexes) or any(feed.snapshot for feed in feeds)
     options = {
         "view": "packed",
         "url": _source_url(config),
@@ -56,6 +59,8 @@ def pipeline_spec(config: Config, *, on_data_loss: str | None = None) -> Pipelin
         "maxChangelogBytes": str(config.state.max_size),
         **config.snapshot.options(),
     }
+    if needs is not None:
+        options["documents"] = needs.to_json()
     if (on_data_loss or config.source.on_data_loss) == "snapshot":
         options["failOnDataLoss"] = "false"
     if config.source.options:
@@ -68,6 +73,7 @@ def pipeline_spec(config: Config, *, on_data_loss: str | None = None) -> Pipelin
         checkpoint=checkpoint_of(config),
         mirrors=mirrors,
         feeds=feeds,
+        indexes=indexes,
         on_error=config.on_error,
         dead_letters=str(state / "deadletters"),
         spark_log=str(spark_log_of(config)),

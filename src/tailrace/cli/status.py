@@ -69,6 +69,8 @@ def _facts(found: Status, starting: bool) -> list[tuple[str, str]]:
         ]
         lag = ", ".join(part for part in known if part is not None) or "unknown"
     waiting = [("snapshots wait", found.snapshots_wait)] if found.snapshots_wait else []
+    if found.waits_for:
+        waiting.append(("waits for", found.waits_for))
     return [
         ("pipeline", found.name),
         ("state", state),

@@ -75,6 +75,7 @@ class Pipeline:
 
     def run(self, *, once: bool = False) -> RunResult:
         """Run until stopped, or with `once` until everything the source has now is written."""
+        self._writer.prepare()
         query = self._start(once)
         self._observer.event("pipeline.started", pipeline=self._spec.name, once=once)
         try:

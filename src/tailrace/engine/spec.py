@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
+from tailrace.documents.plan import IndexPlan
 from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableRef
-from tailrace.sinks.contract import FeedSink, TableSink
+from tailrace.sinks.contract import DocumentSink, FeedSink, TableSink
 
 SchemaPolicy = Literal["evolve", "snapshot", "stop"]
 
@@ -40,8 +43,50 @@ class Feed:
 
 
 @dataclass(frozen=True)
+class Index:
+    """Keep the documents of a plan in a document sink, under `name`.
+
+    `database` names the source for its marker. `on_error` says what happens to a document that the sink
+    rejects or the source cannot compute: the pipeline stops, or it becomes a dead letter.
+    """
+
+    name: str
+    plan: IndexPlan
+    sink: DocumentSink
+    mapping: Mapping[str, Any]
+    database: str = ""
+    on_error: Literal["stop", "skip"] = "stop"
+
+    @property
+    def root(self) -> TableRef:
+        """The table that has a row for each document."""
+        return self.plan.root.table.ref
+
+    @cached_property
+    def tables(self) -> frozenset[TableRef]:
+        """Every table that has a part in its documents."""
+        return tables_of(self.plan)
+
+    @cached_property
+    def others(self) -> tuple[str, ...]:
+        """The tables beside the root, as texts."""
+        return tuple(sorted(str(ref) for ref in self.tables if ref != self.root))
+
+
+def tables_of(plan: IndexPlan) -> frozenset[TableRef]:
+    """Every table of a plan, junctions too."""
+    found = set()
+    for chain in plan.chains():
+        place = chain[-1]
+        found.add(place.table.ref)
+        if place.link is not None and place.link.through is not None:
+            found.add(place.link.through.table.ref)
+    return frozenset(found)
+
+
+@dataclass(frozen=True)
 class PipelineSpec:
-    """One source, one query, any number of mirrors and feeds.
+    """One source, one query, any number of mirrors, feeds and indexes.
 
     `options` are those of `format("tailrace")`; `checkpoint` is Spark's checkpoint directory.
     """
@@ -51,6 +96,7 @@ class PipelineSpec:
     checkpoint: str
     mirrors: tuple[Mirror, ...] = ()
     feeds: tuple[Feed, ...] = ()
+    indexes: tuple[Index, ...] = ()
     on_error: Literal["stop", "skip"] = "stop"
     dead_letters: str | None = None
     retry_seconds: float = 300.0

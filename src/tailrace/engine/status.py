@@ -19,7 +19,7 @@ from tailrace.model.errors import NeedsOperator
 from tailrace.model.table import TableRef, shell_name
 from tailrace.runtime.filler import KIND as FILLER
 from tailrace.runtime.reached import behind
-from tailrace.spark import waits
+from tailrace.spark import visibility, waits
 from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.orders import Orders
 from tailrace.spark.pace import measured
@@ -74,6 +74,8 @@ class Status:
     # Why the running pipeline takes no snapshot chunks, and which of its limits it cannot keep.
     snapshots_wait: str | None = None
     limits_unseen: list[str] = field(default_factory=list)
+    # What the batch that is being read waits for.
+    waits_for: str | None = None
 
 
 def read_status(
@@ -104,7 +106,8 @@ def read_status(
     owner = _owner(state)
     running = owner.describe() if owner is not None and _alive(owner) else None
     # Whoever has ended waits no longer.
-    wait, unseen = waits.remembered(fs, root) if running is not None else (None, ())
+    wait, unseen = waits.remembered(fs, f"{root}/{waits.THROTTLE}") if running is not None else (None, ())
+    hidden, _ = waits.remembered(fs, f"{root}/{visibility.FILE}") if running is not None else (None, ())
     return Status(
         name=name,
         consumer=consumer,
@@ -127,6 +130,7 @@ def read_status(
         ],
         snapshots_wait=wait.reason if wait is not None else None,
         limits_unseen=list(unseen),
+        waits_for=hidden.reason if hidden is not None else None,
     )
 
 

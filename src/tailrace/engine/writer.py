@@ -10,14 +10,17 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.changelog.filesystem import open_filesystem
+from tailrace.engine.documents import Indexes
+from tailrace.engine.documents.indexes import Batch
 from tailrace.engine.gate import Closed, Gate
+from tailrace.engine.progress import logged
 from tailrace.engine.quarantine import Quarantine
 from tailrace.engine.schemas import Schemas, whole
 from tailrace.engine.seen import Seen
@@ -30,7 +33,7 @@ from tailrace.model.pack import unpack
 from tailrace.model.table import SchemaChange, shell_name
 from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.observer import Observer
-from tailrace.sinks.contract import Progress, Report
+from tailrace.sinks.contract import DocumentReport, Progress, Report
 from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.plans import PlanStore
 
@@ -52,6 +55,7 @@ class BatchWriter:
         self._quarantine = Quarantine(spec.dead_letters) if spec.on_error == "skip" else None
         self._seen = Seen(spec.options.get("stateDir", ""))
         self._schemas = Schemas(spec.options.get("stateDir", ""), observer)
+        self._indexes = Indexes(spec, observer) if spec.indexes else None
         self._pool = ThreadPoolExecutor(PARALLEL_TABLES, thread_name_prefix="tailrace-mirror")
         for feed in spec.feeds:
             feed.sink.watch(self._waiting)
@@ -70,6 +74,11 @@ class BatchWriter:
             self.error = error
             raise
 
+    def prepare(self) -> None:
+        """Before the query starts: see that every index is, or will be, what it should be."""
+        if self._indexes is not None:
+            self._indexes.prepare(logged(self._spec.checkpoint))
+
     def hurry(self) -> None:
         """A stop was asked for: sinks give up waiting for their destination."""
         for feed in self._spec.feeds:
@@ -82,13 +91,16 @@ class BatchWriter:
             mirror.sink.close()
         for feed in self._spec.feeds:
             feed.sink.close()
+        if self._indexes is not None:
+            self._indexes.close()
 
     def _write(self, frame: DataFrame, number: int) -> None:
         begun = time.monotonic()
-        progress, begun_plans, seen, batches = received(frame.toArrow(), self._spec.name)
-        if progress is None:
+        found = received(frame.toArrow(), self._spec.name)
+        if found is None:
             return
-        progress = self._seen.settle(progress, seen)
+        begun_plans, batches = found.begun, found.batches
+        progress = self._seen.settle(found.progress, found.seen)
         counts = _counts(batches)
         rows = sum(counts.values())
         steps = self._schemas.steps(batches, progress)
@@ -104,6 +116,10 @@ class BatchWriter:
             return self._mirror(mirror, own, progress, steps.get(ref, []), begun_plans[str(ref)])
 
         reports = list(self._pool.map(mirrored, mirrors))
+        documents = DocumentReport()
+        if self._indexes is not None:
+            batch = Batch(batches, progress, found.end, found.horizon)
+            documents = self._indexes.write(batch, frame.sparkSession, self._patiently)
         self.batches += 1
         self.rows += rows
         self._observer.event(
@@ -115,6 +131,7 @@ class BatchWriter:
             tables=counts,
             written=sum(report.written for report in reports),
             deleted=sum(report.deleted for report in reports),
+            documents=documents.written + documents.deleted,
         )
 
     def _feed(self, feed: Feed, batches: Sequence[ChangeBatch], progress: Progress) -> None:
@@ -226,13 +243,26 @@ def _snapshot(mirror: Mirror) -> str:
     return f"tailrace snapshot --table {shell_name(mirror.table)}, then run again"
 
 
-def received(
-    table: pa.Table, pipeline: str
-) -> tuple[Progress | None, dict[str, set[str]], dict[str, int], list[ChangeBatch]]:
-    """A packed micro-batch: which one it is, the plans that have begun by its end of each
-    table that has any, up to where its chunks of tables may have seen the log, its changes.
+@dataclass(frozen=True)
+class Received:
+    """A packed micro-batch: which one it is and where it ends, and its changes.
+
+    `begun` are the plans that have begun by its end of each table that has any, `seen` up to where its chunks
+    of tables may have seen the log, `horizon` up to where link state may not know old values.
     """
+
+    progress: Progress
+    end: Offset
+    begun: dict[str, set[str]]
+    seen: dict[str, int]
+    batches: list[ChangeBatch]
+    horizon: int = 0
+
+
+def received(table: pa.Table, pipeline: str) -> Received | None:
+    """The micro-batch in the rows of the packed view; None where there are none."""
     ends: tuple[Offset, Offset] | None = None
+    horizon = 0
     seen: dict[str, int] = {}
     batches: list[ChangeBatch] = []
     for kind, payload in zip(table["kind"].to_pylist(), table["payload"], strict=True):
@@ -240,13 +270,14 @@ def received(
             if ends is None:
                 body = json.loads(payload.as_buffer().to_pybytes())
                 ends = Offset.from_json(body["start"]), Offset.from_json(body["end"])
+                horizon = int(body.get("horizon", 0))
         elif kind == "seen":
             for name, position in json.loads(payload.as_buffer().to_pybytes()).items():
                 seen[name] = max(position, seen.get(name, 0))
         else:
             batches.append(unpack(payload.as_buffer()))
     if ends is None:
-        return None, {}, seen, batches
+        return None
     start, end = ends
     begun = {name: {cursor.plan} for name, cursor in end.snapshots.items()}
     for name in begun.keys() & start.snapshots.keys():
@@ -254,7 +285,7 @@ def received(
     generations: dict[str, set[str]] = {}
     for batch in batches:
         generations.setdefault(str(batch.table.ref), set()).add(batch.table.generation)
-    return _progress(start, end, pipeline, generations), begun, seen, batches
+    return Received(_progress(start, end, pipeline, generations), end, begun, seen, batches, horizon)
 
 
 def _progress(start: Offset, end: Offset, pipeline: str, generations: Mapping[str, set[str]]) -> Progress:

@@ -225,6 +225,19 @@ class Filler:
                 raise Transient(f"the changelog reached {end}, not {version}, in {timeout:g} s")
         return end
 
+    @property
+    def proved(self) -> bool:
+        """Whether the source was looked at: it goes on where the changelog ends, and link state is whole."""
+        return self._proved.is_set()
+
+    def prove(self) -> None:
+        """Wait for that. Raises what ended the thread, if it ended."""
+        while not self._proved.wait(0.02):
+            self.raise_if_failed()
+            if self._closing.is_set() or not self._thread.is_alive():
+                self.raise_if_failed()
+                raise UsageError("the filler is closed")
+
     def hurry(self, version: int) -> None:
         """Publish progress up to here without delay, also where it brings no rows."""
         self._target = max(self._target, version)

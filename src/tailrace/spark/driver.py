@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow.fs as pafs
+
 from tailrace.capture.contract import TABLE_STOPPED, Capture, Lag
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.changelog.log import Changelog
@@ -32,21 +34,23 @@ from tailrace.model.position import Position
 from tailrace.model.table import TableRef
 from tailrace.runtime import history
 from tailrace.runtime.filler import Filler
+from tailrace.runtime.links import FILE as LINKS
+from tailrace.runtime.links import Links
 from tailrace.spark import initial, jumps, waits
 from tailrace.spark.filled import filled, refill
 from tailrace.spark.named import resolved
 from tailrace.spark.offsets import Cursor, Offset
-from tailrace.spark.options import SourceOptions
+from tailrace.spark.options import DocumentNeeds, SourceOptions
 from tailrace.spark.orders import Orders
 from tailrace.spark.partitions import ChunkRead, Slice, share
 from tailrace.spark.patience import patiently
 from tailrace.spark.plans import PlanStore
-from tailrace.spark.read import VISIBLE_TIMEOUT
 from tailrace.spark.renewed import Renewed
 from tailrace.spark.room import Room
 from tailrace.spark.sampling import Sampler
 from tailrace.spark.snapshots import Snapshots
 from tailrace.spark.throttle import Throttle, dealt
+from tailrace.spark.visibility import wait_visible
 
 LONG_POLL = 0.5
 NEVER = 2**62
@@ -78,6 +82,8 @@ class StreamDriver:
         self._options = options
         self._state_dir = options.state_dir
         self._consumer = options.consumer or consumer_name(options.state_dir)
+        self._needs = options.documents or DocumentNeeds()
+        self._links: Links | None = None
         self._capture = open_capture(options)
         self._fs, self._root = open_filesystem(options.state_dir)
         self._refs = patiently(
@@ -87,14 +93,23 @@ class StreamDriver:
         limits = options.throttle
         chunk_rows = limits.chunk_rows(options.chunk_rows)
         self._snapshots = Snapshots(
-            self._capture, plans, orders, self._refs, chunk_rows=chunk_rows, chunk_bytes=options.chunk_bytes
+            self._capture,
+            plans,
+            orders,
+            self._refs,
+            chunk_rows=chunk_rows,
+            chunk_bytes=options.chunk_bytes,
+            unread=self._needs.unread,
+            keys_only=self._needs.keys,
         )
         self._sampler = Sampler(lambda: self._capture.load(self._consumer))
         self._throttle = Throttle(
             limits,
             lag=self._behind,
             load=self._sampler.newest,
-            tell=lambda wait, unseen: waits.remember(self._fs, self._root, wait, unseen),
+            tell=lambda wait, unseen: waits.remember(
+                self._fs, f"{self._root}/{waits.THROTTLE}", wait, unseen
+            ),
         )
         self._changelog: Changelog | None = None
         self._filler: Filler | None = None
@@ -201,15 +216,18 @@ class StreamDriver:
         windows = changelog.plan(begins, end.position.version)
         chunks = self._readable(self._snapshots.reads(start, end, replayed=end != self._newest))
         self._room.begun(end, len(chunks))
-        if chunks:
-            # The barrier. Only this process knows what was delivered; visibility never shrinks, so what holds
-            # here holds for the executors that read later.
-            # All that is captured, and not the batch alone: of a table that stopped for a while its chunk is
-            # what brings the changes that the changelog has passed over.
-            seen = Position(changelog.source, max(end.position.version, changelog.end))
-            self._capture.wait_visible(seen, VISIBLE_TIMEOUT)
+        if self._links is not None:
+            # What is read before link state is whole may be older than what this can tell.
+            filler.prove()
+        if chunks or (windows and self._options.documents is not None):
+            # The barrier. For chunks all that is captured, and not the batch alone: of a table that stopped
+            # for a while its chunk is what brings the changes that the changelog has passed over.
+            beyond = changelog.end if chunks else 0
+            seen = Position(changelog.source, max(end.position.version, beyond))
+            wait_visible(self._capture, seen, self._fs, self._root)
         tables = tuple(self._refs)
-        progress = {"start": start.to_json(), "end": end.to_json()}
+        horizon = 0 if self._links is None else self._links.horizon
+        progress = {"start": start.to_json(), "end": end.to_json(), "horizon": horizon}
         if single and windows:
             return [Slice(tuple(windows), tuple(chunks), tables, progress)]
         parts = self._options.partitions or DEFAULT_PARTITIONS
@@ -259,6 +277,8 @@ class StreamDriver:
         if self._filler is not None:
             self._filler.close()
             self._filler = None
+        if self._links is not None:
+            self._links.close()
         self._sampler.close()
         self._capture.close()
         if self._changelog is not None:
@@ -301,6 +321,9 @@ class StreamDriver:
         history.carry(self._fs, f"{self._root}/changelog/{history.FILE}", former, start.position)
         refill(self._fs, self._root, changelog, self._refs, start)
         self._renewed = Renewed.since(start, accepted, self._snapshots.requests, self._capture.head)
+        if self._links is not None:
+            self._links.close()
+        self._links = self._linking()
         # The GIL: a decoding thread must not make Spark's calls wait for their turn.
         sys.setswitchinterval(0.0005)
         self._filler = Filler(
@@ -313,10 +336,29 @@ class StreamDriver:
             # A table that a fresh snapshot does not cover goes on as it was known, or not at all.
             accept={**self._known(start), **accepted},
             cut=cut,
+            links=self._links,
         )
         self._filler.start()
         self._filler.hurry(self._renewed.until)
         return self._filler
+
+    def _linking(self) -> Links | None:
+        """Link state for the tables that need it."""
+        needed = {ref: self._needs.links[str(ref)] for ref in self._refs if str(ref) in self._needs.links}
+        if not needed:
+            return None
+        if not isinstance(self._fs, pafs.LocalFileSystem):
+            raise ConfigError(
+                "documents need link state, a file of a local disk, and the state directory is on none",
+                remedy="give the pipeline a state directory on a disk of the driver, or make the log carry"
+                " whole rows: " + "; ".join(f"ALTER TABLE {ref} REPLICA IDENTITY FULL" for ref in needed),
+            )
+        return Links(f"{self._root}/{LINKS}", needed)
+
+    def _early(self) -> set[str]:
+        """The tables whose snapshots wait for link state: documents must be read after it."""
+        linked = self._links is None or (self._filler is not None and self._filler.proved)
+        return set() if linked else {str(ref) for ref in self._refs}
 
     def _here(self, offset: Offset) -> Offset:
         """The offset under the changelog's name: it was proved when that was opened."""
@@ -440,7 +482,7 @@ class StreamDriver:
                 parts=min(parts, self._options.throttle.connections or parts),
                 more=self._room.chunks if self._roomy else 0,
                 throttle=throttle,
-                held=self._stopped() | self._renewed.early(changelog, version),
+                held=self._stopped() | self._renewed.early(changelog, version) | self._early(),
             )
         return Offset(start.position.at(version), self._passed_over(cursors))
 

@@ -66,11 +66,41 @@ DESCRIPTIONS: dict[str, str] = {
     " Default: no pause.",
     "snapshotPauseRetained": "The same while the source keeps more log than this for the query: a size"
     " (`1GB`). Default: no pause.",
+    "documents": "Of pipelines that keep documents: what these need of the stream, as JSON. Set by `tailrace"
+    " run`.",
     "owner": "Name shown when another process wants the same state directory. Default: the consumer.",
 }
 
 
 MAX_ROWS, MAX_BYTES = 200_000, 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class DocumentNeeds:
+    """What documents need of a stream, by tables as their references' texts.
+
+    `unread`: tables whose rows nobody asks for, so that no snapshot of them is taken by itself. `keys`: of
+    these a snapshot reads the key alone. `links`: the columns whose old values link state must tell.
+    """
+
+    unread: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()
+    links: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The text of the option."""
+        links = {table: list(columns) for table, columns in self.links.items()}
+        return json.dumps({"unread": sorted(self.unread), "keys": sorted(self.keys), "links": links})
+
+    @classmethod
+    def parse(cls, text: str) -> DocumentNeeds:
+        """What the option says."""
+        try:
+            body = json.loads(text)
+            links = {table: tuple(columns) for table, columns in body["links"].items()}
+            return cls(frozenset(body["unread"]), frozenset(body["keys"]), links)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ConfigError("option `documents` is set by `tailrace run`, and not by hand") from None
 
 
 @dataclass(frozen=True)
@@ -100,6 +130,7 @@ class SourceOptions:
     retention: float = 0.0
     max_changelog_bytes: int = 4 * 1024**3
     owner: str | None = None
+    documents: DocumentNeeds | None = None
     throttle: Limits = field(default_factory=Limits)
 
     @property
@@ -160,6 +191,7 @@ class SourceOptions:
             retention=float(_number(given, "retention", 0, 0)),
             max_changelog_bytes=_number(given, "maxChangelogBytes", cls.max_changelog_bytes, 1),
             owner=given.get("owner") or None,
+            documents=DocumentNeeds.parse(given["documents"]) if "documents" in given else None,
             throttle=_limits(given),
         )
 

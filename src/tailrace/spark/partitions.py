@@ -18,12 +18,16 @@ CHUNK_SEQ = 1 << 36
 
 @dataclass(frozen=True)
 class ChunkRead:
-    """A snapshot chunk to be read once every transaction up to `position` is visible."""
+    """A snapshot chunk to be read once every transaction up to `position` is visible.
+
+    With `columns` only these are read.
+    """
 
     table: dict[str, Any]
     chunk: Chunk
     position: int
     source: str
+    columns: tuple[str, ...] | None = None
 
     @property
     def seq(self) -> int:

@@ -88,7 +88,10 @@ def read_chunk(read: ChunkRead, capture: Capture) -> Iterator[ChangeBatch]:
             # Capture of it began anew since the plan was made: its own snapshot follows and replaces this.
             return None
         capture.wait_visible(Position(read.source, read.position), VISIBLE_TIMEOUT)
-        return _held(capture.snapshot(table, read.chunk, position=read.position, seq=read.seq))
+        rows = capture.snapshot(
+            table, read.chunk, position=read.position, seq=read.seq, columns=read.columns
+        )
+        return _held(rows)
 
     if (begun := patiently(begin)) is None:
         return

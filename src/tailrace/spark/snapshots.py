@@ -9,6 +9,9 @@ is: it brings rows and replaces nothing. A stop ends the cursor where it is, in 
 that a replay reads the same. A whole snapshot has no cursor before its first chunk, the one that begins the
 table anew; a first snapshot that is stopped earlier still takes that chunk, for there is no table without it.
 
+Rows of an `unread` table nobody asks for: it has a cursor without chunks, of its present generation, until
+somebody does.
+
 A request's file exists until its first batch is committed (`committed` removes it). So what waits may have
 begun already: its plan is the cursor's then, and it makes up for nothing that is lost from now on.
 """
@@ -32,6 +35,7 @@ from tailrace.spark.throttle import Round
 
 # A plan that waited for its first chunk for so long is made anew: the table may have changed since.
 STALE_SECONDS = 60.0
+UNREAD = "unread"
 logger = logging.getLogger("tailrace.spark")
 
 
@@ -47,11 +51,14 @@ class Snapshots:
         *,
         chunk_rows: int,
         chunk_bytes: int | None = None,
+        unread: Collection[str] = (),
+        keys_only: Collection[str] = (),
     ) -> None:
         self._capture = capture
         self._plans = plans
         self._orders = orders
         self._refs = {str(ref): ref for ref in refs}
+        self._unread, self._keys_only = frozenset(unread), frozenset(keys_only)
         self._chunk_rows, self._chunk_bytes = chunk_rows, chunk_bytes
         self._begun: dict[str, Plan] = {}
         self._cut: dict[str, float] = {}
@@ -88,8 +95,9 @@ class Snapshots:
         self.look_for_requests()
         self.committed(start)
         self._begun.clear()
-        for ref in self._refs.values():
-            self._plans.request(ref)
+        for table, ref in self._refs.items():
+            if table not in self._unread:
+                self._plans.request(ref)
         self.look_for_requests()
 
     def advance(
@@ -119,6 +127,9 @@ class Snapshots:
                 break
             stopping = self._stop(table) is not None
             if table in ended or table in held or (table in self._paused and not stopping):
+                continue
+            if self._is_unread(table, cursors.get(table)):
+                cursors[table] = Cursor(UNREAD, 0, 0, generations.get(ref, ""))
                 continue
             spare = None if taken < least else room
             cursor = self._cursor(ref, cursors.get(table), generations.get(ref, ""), throttle, spare)
@@ -169,8 +180,9 @@ class Snapshots:
                     logger.warning("the snapshot of %s was stopped, and the rest of it is left out", table)
                     continue
                 body = plan.table.to_json()
+                columns = plan.table.key if table in self._keys_only else None
                 reads += [
-                    ChunkRead(body, chunk, end.position.version, end.position.source)
+                    ChunkRead(body, chunk, end.position.version, end.position.source, columns or None)
                     for chunk in plan.chunks[first : cursor.next]
                 ]
         return reads
@@ -243,6 +255,11 @@ class Snapshots:
         self._orders.stopped(table, stop)
         del self._stops[table]
 
+    def _is_unread(self, table: str, cursor: Cursor | None) -> bool:
+        """Whether nobody asks for rows of the table, now or in what has begun."""
+        asked = any(str(one.table) == table for one in self._waiting.values())
+        return table in self._unread and not asked and (cursor is None or cursor.over)
+
     def _whole(self, table: str) -> set[str]:
         return {one.id for one in self._waiting.values() if one.where is None and str(one.table) == table}
 
@@ -262,6 +279,8 @@ class Snapshots:
         self, table: str, cursor: Cursor | None, generation: str
     ) -> tuple[str | None, str | None] | None:
         """The same for tables that need a snapshot unasked, whose plan has no id yet."""
+        if cursor is not None and cursor.plan == UNREAD and table not in self._unread:
+            return self.requests.get(table), None
         if cursor is not None and cursor.generation == generation:
             return self._asked(table, cursor)
         fresh = self.requests.get(table)

@@ -81,6 +81,10 @@ class Resolver:
         found = [self._table(part) for part in self._parts(batches, capture)]
         return Affected(self._distinct(found))
 
+    def merged(self, parts: Sequence[Affected]) -> Affected:
+        """All of these documents, each once."""
+        return Affected(self._distinct([part.keys for part in parts]))
+
     def _fresh(self, batch: ChangeBatch, since: int) -> ChangeBatch:
         if batch.table.ref not in self._by_table:
             return batch.slice(0, 0)

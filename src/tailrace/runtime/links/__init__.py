@@ -17,6 +17,6 @@ it, back to the acknowledged position, and `begin` goes back to where the log go
 always meets the same state, and gets the same answer.
 """
 
-from tailrace.runtime.links.links import Links, horizon_of
+from tailrace.runtime.links.links import FILE, Links, horizon_of
 
-__all__ = ["Links", "horizon_of"]
+__all__ = ["FILE", "Links", "horizon_of"]

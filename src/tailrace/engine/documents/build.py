@@ -1,0 +1,151 @@
+"""Building documents of some keys and writing them: the same in the driver and on executors.
+
+Keys go in pieces, each one statement to the source, and what it answers is written as it comes, so memory is
+bounded whatever the number and the size of the documents. A key that yields no row has no document: it is
+deleted. Where the source cannot compute a document (a division by zero in an expression), the piece is halved
+until the ones to blame are alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.capture.contract import Capture, Chunk
+from tailrace.documents.plan import IndexPlan
+from tailrace.documents.render import Keys, build_query
+from tailrace.documents.render.query import Query
+from tailrace.documents.resolve import Affected, Resolver
+from tailrace.model.errors import DataError
+from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Rejection
+from tailrace.spark.opening import open_capture
+from tailrace.spark.options import SourceOptions
+
+# Keys of one statement.
+PIECE = 2_000
+
+
+@dataclass(frozen=True)
+class Build:
+    """Documents of one index, written to one generation as of one version. Travels pickled to executors.
+
+    With `strict` the first document that cannot be computed or is rejected ends it.
+    """
+
+    plan: IndexPlan
+    index: str
+    generation: str
+    version: int
+    sink: DocumentSink
+    source: SourceOptions
+    strict: bool = True
+
+    def keys(self, capture: Capture, keys: pa.Table) -> DocumentReport:
+        """Build and write the documents of these keys (`Affected.keys`), flushed."""
+        query = build_query(self.plan, capture.dialect, Keys())
+        report = DocumentReport()
+        for start in range(0, keys.num_rows, PIECE):
+            report += self._piece(capture, query, Affected(keys.slice(start, PIECE)))
+        self.sink.flush()
+        return report
+
+    def chunk(self, capture: Capture, chunk: Chunk) -> DocumentReport:
+        """Build and write the documents of all root rows of a chunk, flushed."""
+        report = DocumentReport()
+        for keys in self._keys_of(capture, chunk):
+            report += self.keys(capture, keys)
+        return report
+
+    def _keys_of(self, capture: Capture, chunk: Chunk) -> Iterator[pa.Table]:
+        table = capture.describe(self.plan.root.table.ref)
+        resolver = roots_only(self.plan, capture.dialect)
+        rows = capture.snapshot(table, chunk, position=1, seq=0, columns=self.plan.root.key)
+        for batch in rows:
+            yield resolver.resolve([batch], capture).keys
+
+    def _piece(self, capture: Capture, query: Query, asked: Affected) -> DocumentReport:
+        try:
+            return self._written(capture, query, asked)
+        except DataError as error:
+            if len(asked) == 1:
+                found = Rejection(asked.ids[0].as_py(), error.message)
+                if self.strict:
+                    raise rejected(self.index, [found]) from error
+                return DocumentReport(rejected=(found,))
+        half = len(asked) // 2
+        first, second = asked.keys.slice(0, half), asked.keys.slice(half)
+        return self._piece(capture, query, Affected(first)) + self._piece(capture, query, Affected(second))
+
+    def _written(self, capture: Capture, query: Query, asked: Affected) -> DocumentReport:
+        report = DocumentReport()
+        missing = ids = asked.ids
+        found: list[pa.Array] = []
+        for batch in capture.query(query.sql, query.bind(asked.keys), query.columns):
+            made, documents = batch.column(0), batch.column(1)
+            found.append(made)
+            report += self._write(made, documents)
+        if found:
+            missing = ids.filter(pc.invert(pc.is_in(ids, value_set=pa.concat_arrays(found))))
+        if len(missing):
+            report += self._write(missing, pa.nulls(len(missing), pa.string()))
+        return report
+
+    def _write(self, ids: pa.Array, documents: pa.Array) -> DocumentReport:
+        report = self.sink.write(DocumentBatch(self.index, self.generation, ids, documents, self.version))
+        if self.strict and report.rejected:
+            raise rejected(self.index, report.rejected)
+        return report
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one task of Spark does: `keys`, Arrow tables as bytes, or `chunks` of the root table."""
+
+    build: Build
+    keys: tuple[bytes, ...] = ()
+    chunks: tuple[Chunk, ...] = ()
+
+    def run(self) -> DocumentReport:
+        """Open source and sink, build, write, flush."""
+        report = DocumentReport()
+        source, sink = closing(open_capture(self.build.source)), closing(self.build.sink)
+        with source as capture, sink, capture.together():
+            for data in self.keys:
+                report += self.build.keys(capture, unpacked(data))
+            for chunk in self.chunks:
+                report += self.build.chunk(capture, chunk)
+        return report
+
+
+def rejected(index: str, found: tuple[Rejection, ...] | list[Rejection]) -> DataError:
+    """The error that stops a pipeline for documents that cannot be kept."""
+    first = found[0]
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    return DataError(
+        f"index {index}: the document {first.id} was rejected: {first.reason}{more}",
+        remedy="mend the row or the index schema and run again, or pass such documents over: on_error ="
+        ' "skip" in its [[index]]',
+        place=index,
+    )
+
+
+def roots_only(plan: IndexPlan, dialect: str) -> Resolver:
+    """A resolver that sees the plan's root alone: rows of it that were read mean their own documents."""
+    return Resolver(replace(plan, root=replace(plan.root, members=())), dialect)
+
+
+def packed(keys: pa.Table) -> bytes:
+    """Keys as bytes, whatever their types."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, keys.schema) as writer:
+        writer.write_table(keys)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def unpacked(data: bytes) -> pa.Table:
+    """The keys again."""
+    return pa.ipc.open_stream(data).read_all()

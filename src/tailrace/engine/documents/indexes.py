@@ -1,0 +1,294 @@
+"""The life of a pipeline's indexes.
+
+    wanted ─▶ the root's snapshot begins ─▶ its rows' documents are written ─▶ complete, readers see it
+      ▲                                        changes of any table too, always                   │
+      ╰── schema, marker, capture of a table or link state is not what the index was filled with ──╯
+
+A batch may come again after a crash: versions make the writes harmless, and each step here is such that doing
+it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.capture.contract import Capture
+from tailrace.changelog.filesystem import open_filesystem
+from tailrace.documents.resolve import Affected, Resolver
+from tailrace.engine.deadletters import DeadLetters
+from tailrace.engine.documents.build import Build, rejected, roots_only
+from tailrace.engine.documents.spread import spread_chunks, spread_keys
+from tailrace.engine.documents.state import IndexState, States
+from tailrace.engine.spec import Index, PipelineSpec
+from tailrace.model.change import ChangeBatch, Op
+from tailrace.runtime.observer import Observer
+from tailrace.sinks.contract import DocumentReport, Marker, Progress
+from tailrace.spark.offsets import Cursor, Offset
+from tailrace.spark.opening import open_capture
+from tailrace.spark.options import SourceOptions
+from tailrace.spark.plans import PlanStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# So few documents are built faster here than Spark can begin a job for them.
+FEW = 2_000
+CHUNK_ROWS = 20_000
+_SNAPSHOT_OPS = pa.array([Op.READ.value, Op.SNAPSHOT.value])
+Answer = TypeVar("Answer")
+Patiently = Callable[[Callable[[], DocumentReport]], DocumentReport]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A micro-batch as documents need it: its changes, where it ends, and the horizon of link state."""
+
+    changes: Sequence[ChangeBatch]
+    progress: Progress
+    end: Offset
+    horizon: int
+
+
+class Indexes:
+    """The indexes of one pipeline. Belongs to the thread that writes batches."""
+
+    def __init__(self, spec: PipelineSpec, observer: Observer) -> None:
+        self._spec = spec
+        self._observer = observer
+        self._states = States(spec.options["stateDir"])
+        self._options = SourceOptions.parse(spec.options)
+        self._letters = DeadLetters(spec.dead_letters) if spec.dead_letters is not None else None
+        self._capture: Capture | None = None
+        self._resolvers: dict[str, tuple[Resolver, Resolver]] = {}
+
+    def prepare(self, offset: Offset | None) -> None:
+        """Before the query starts: ask for a snapshot of the root where an index is not what it should be.
+
+        `offset` is where the query goes on. A query that begins takes all its snapshots anyway.
+        """
+        for index in self._spec.indexes:
+            why = self._unfit(index)
+            if why is None:
+                continue
+            if offset is not None:
+                self._plans().request(index.root)
+            self._states.put(index.name, IndexState(index.plan.schema_hash, again=why))
+            self._observer.event("index.filling", index=index.name, reason=why)
+        self._states.keep_only({index.name for index in self._spec.indexes})
+
+    def _unfit(self, index: Index) -> str | None:
+        """Why the index must be filled again; None where it need not be."""
+        known = self._states.get(index.name)
+        if known is None:
+            return "it is new"
+        if known.schema_hash != index.plan.schema_hash:
+            return "its schema changed"
+        if not known.generation:
+            return known.again or "it is new"
+        if not index.sink.keeps:
+            return None
+        if known.complete:
+            return None if index.sink.seeded(index.name) == known.marker else "its sink holds something else"
+        return None if index.sink.holds(index.name, known.generation) else "its sink holds something else"
+
+    def write(self, batch: Batch, spark: SparkSession, patiently: Patiently) -> DocumentReport:
+        """Bring the documents of all indexes in step with the end of the batch."""
+        total = DocumentReport()
+        for index in self._spec.indexes:
+            begun = time.monotonic()
+            state = self._advanced(index, batch)
+            if not state.generation:
+                # Its filling has not begun, and will show all of this.
+                continue
+            report = self._changed(index, state, batch, spark, patiently)
+            self._settled(index, state, batch)
+            total += report
+            self._tell(index, report, time.monotonic() - begun)
+        return total
+
+    def close(self) -> None:
+        """Let go of source and sinks."""
+        if self._capture is not None:
+            self._capture.close()
+            self._capture = None
+        for index in self._spec.indexes:
+            index.sink.close()
+
+    def _advanced(self, index: Index, batch: Batch) -> IndexState:
+        """The index's state for this batch: a new generation where the root's snapshot begins with it."""
+        state = self._states.get(index.name) or IndexState(index.plan.schema_hash)
+        cursor = batch.end.snapshots.get(str(index.root))
+        tables = {
+            name: found.generation
+            for name in index.others
+            if (found := batch.end.snapshots.get(name)) is not None
+        }
+        if cursor is not None and cursor.plan != state.plan and _begins(batch.changes, index):
+            generation = f"{index.plan.schema_hash[:8]}-{cursor.plan}"
+            index.sink.ensure(index.name, generation, index.mapping)
+            state = IndexState(
+                index.plan.schema_hash, generation, cursor.plan, horizon=batch.horizon, tables=tables
+            )
+            self._states.put(index.name, state)
+            self._observer.event("index.filling", index=index.name, reason="the snapshot of its root begins")
+            return state
+        return self._watched(index, state, batch.horizon, tables) if state.generation else state
+
+    def _watched(
+        self, index: Index, state: IndexState, horizon: int, tables: Mapping[str, str]
+    ) -> IndexState:
+        """Ask for a filling where changes may have been missed."""
+        now = {**state.tables, **tables}
+        if now == state.tables and horizon <= state.horizon:
+            return state
+        # One that stands still has no generation: once it goes on, it is another one than before.
+        changed = sorted(name for name, found in tables.items() if found != state.tables.get(name, found))
+        missed = [name for name in changed if tables[name]]
+        again = state.again
+        if missed:
+            again = f"changes of {', '.join(missed)} may have been missed"
+        elif horizon > state.horizon:
+            again = "old parents of rows were not known for a while"
+        if missed or horizon > state.horizon:
+            self._plans().request(index.root)
+            self._observer.event("index.filling", index=index.name, reason=again)
+        state = replace(state, again=again, horizon=max(horizon, state.horizon), tables=now)
+        self._states.put(index.name, state)
+        return state
+
+    def _changed(
+        self, index: Index, state: IndexState, batch: Batch, spark: SparkSession, patiently: Patiently
+    ) -> DocumentReport:
+        """Build and write what the batch touches."""
+        own = [one for one in batch.changes if one.table.ref in index.tables and len(one)]
+        if not own:
+            return DocumentReport()
+        build = Build(
+            plan=index.plan,
+            index=index.name,
+            generation=state.generation,
+            version=batch.progress.end,
+            sink=index.sink,
+            source=self._options,
+            strict=index.on_error == "stop",
+        )
+        capture = self._opened()
+
+        def attempt() -> DocumentReport:
+            with ExitStack() as stack:
+                stack.enter_context(capture.together())
+                affected = self._affected(index, own, capture, batch.horizon)
+                if affected.everything:
+                    return self._everything(build, capture, spark)
+                if not len(affected):
+                    return DocumentReport()
+                if len(affected) <= FEW or index.sink.local:
+                    return build.keys(capture, affected.keys)
+            return spread_keys(spark, build, affected.keys)
+
+        report = patiently(attempt)
+        if report.rejected:
+            self._refused(index, batch.progress.end, report)
+        return report
+
+    def _affected(
+        self, index: Index, changes: Sequence[ChangeBatch], capture: Capture, horizon: int
+    ) -> Affected:
+        if index.name not in self._resolvers:
+            whole = Resolver(index.plan, capture.dialect)
+            self._resolvers[index.name] = (whole, roots_only(index.plan, capture.dialect))
+        resolver, roots = self._resolvers[index.name]
+        read = [_only(one, Op.READ) for one in changes if one.table.ref == index.root]
+        logged = [_logged(one) for one in changes]
+        touched = resolver.resolve([one for one in logged if len(one)], capture, since=horizon)
+        if touched.everything:
+            return touched
+        filled = roots.resolve([one for one in read if len(one)], capture)
+        if not len(touched) or not len(filled):
+            return filled if len(filled) else touched
+        return resolver.merged([touched, filled])
+
+    def _everything(self, build: Build, capture: Capture, spark: SparkSession) -> DocumentReport:
+        """Every document anew; what is left from before has no row any more."""
+        chunks = capture.plan(build.plan.root.table.ref, rows_per_chunk=CHUNK_ROWS)
+        if build.sink.local:
+            report = sum((build.chunk(capture, chunk) for chunk in chunks), DocumentReport())
+        else:
+            report = spread_chunks(spark, build, chunks)
+        retired = build.sink.retire(build.index, build.generation, build.version)
+        build.sink.flush()
+        return report + DocumentReport(deleted=retired)
+
+    def _refused(self, index: Index, version: int, report: DocumentReport) -> None:
+        if index.on_error == "stop" or self._letters is None:
+            raise rejected(index.name, report.rejected)
+        self._letters.append(index.name, version, report.rejected)
+
+    def _settled(self, index: Index, state: IndexState, batch: Batch) -> None:
+        """Show the generation to readers once every root row has its document."""
+        cursor = batch.end.snapshots.get(str(index.root))
+        if state.complete or cursor is None or cursor.plan != state.plan or not cursor.complete:
+            return
+        progress = batch.progress
+        marker = Marker(
+            generation=state.generation,
+            source=progress.source,
+            database=index.database,
+            consumer=self._spec.options.get("consumer", ""),
+            position=progress.end,
+            schema_hash=state.schema_hash,
+            horizon=state.horizon,
+        )
+        index.sink.publish(index.name, marker)
+        self._states.put(index.name, replace(state, complete=True, marker=marker))
+        self._observer.event("index.complete", index=index.name, position=progress.end)
+
+    def _tell(self, index: Index, report: DocumentReport, seconds: float) -> None:
+        for note in report.notes:
+            self._observer.event("sink.note", message=note)
+        if report.written or report.deleted or report.stale or report.rejected:
+            self._observer.event(
+                "index.written",
+                index=index.name,
+                written=report.written,
+                deleted=report.deleted,
+                stale=report.stale,
+                rejected=len(report.rejected),
+                seconds=seconds,
+            )
+
+    def _opened(self) -> Capture:
+        if self._capture is None:
+            self._capture = open_capture(self._options)
+        return self._capture
+
+    def _plans(self) -> PlanStore:
+        return PlanStore(*open_filesystem(self._spec.options["stateDir"]))
+
+
+def filling(state: IndexState, cursors: Mapping[str, Cursor], root: str) -> Cursor | None:
+    """The cursor of the snapshot that fills an index, where it has begun and is not complete."""
+    cursor = cursors.get(root)
+    return cursor if cursor is not None and cursor.plan == state.plan and not state.complete else None
+
+
+def _begins(changes: Sequence[ChangeBatch], index: Index) -> bool:
+    """Whether a whole snapshot of the root begins in this batch."""
+    return any(one.table.ref == index.root and len(_only(one, Op.SNAPSHOT)) for one in changes)
+
+
+def _only(batch: ChangeBatch, op: Op) -> ChangeBatch:
+    return ChangeBatch(batch.table, batch.data.filter(pc.equal(batch.data["op"], op.value)))
+
+
+def _logged(batch: ChangeBatch) -> ChangeBatch:
+    """What the log told, without rows that were read."""
+    read = pc.is_in(batch.data["op"], value_set=_SNAPSHOT_OPS)
+    return ChangeBatch(batch.table, batch.data.filter(pc.invert(read))) if pc.any(read).as_py() else batch

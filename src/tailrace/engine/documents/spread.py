@@ -1,0 +1,59 @@
+"""Dealing work out to Spark's executors: each builds and writes its own documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tailrace.capture.contract import Chunk
+from tailrace.engine.documents.build import PIECE, Build, Task, packed
+from tailrace.model.errors import TailraceError
+from tailrace.sinks.contract import DocumentReport
+from tailrace.spark.crossing import TailraceSourceError, cause
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Tasks for each core: one that is done early takes another.
+TASKS = 2
+
+
+def spread_keys(spark: SparkSession, build: Build, keys: pa.Table) -> DocumentReport:
+    """Build and write the documents of these keys on the executors."""
+    tasks = spark.sparkContext.defaultParallelism * TASKS
+    size = max(1, min(PIECE, -(-keys.num_rows // tasks)))
+    pieces = [packed(keys.slice(start, size)) for start in range(0, keys.num_rows, size)]
+    return _run(spark, [Task(build, keys=tuple(run)) for run in _dealt(pieces, tasks)])
+
+
+def spread_chunks(spark: SparkSession, build: Build, chunks: Sequence[Chunk]) -> DocumentReport:
+    """Build and write the documents of all root rows on the executors."""
+    tasks = spark.sparkContext.defaultParallelism * TASKS
+    return _run(spark, [Task(build, chunks=tuple(run)) for run in _dealt(chunks, tasks)])
+
+
+def _dealt(items: Sequence[Any], tasks: int) -> list[list[Any]]:
+    return [run for at in range(tasks) if (run := list(items[at::tasks]))]
+
+
+def _run(spark: SparkSession, tasks: Sequence[Task]) -> DocumentReport:
+    if not tasks:
+        return DocumentReport()
+    try:
+        reports = spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_all).collect()
+    except Exception as error:
+        found = cause(error)
+        if found is None:
+            raise
+        raise found from error
+    return sum(reports, DocumentReport())
+
+
+def _all(tasks: Iterator[Task]) -> Iterator[DocumentReport]:
+    try:
+        for task in tasks:
+            yield task.run()
+    except TailraceError as error:
+        raise TailraceSourceError(error) from None

@@ -1,0 +1,77 @@
+"""What a pipeline remembers of its indexes: `documents.json` in the state directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tailrace.changelog.filesystem import open_filesystem
+from tailrace.changelog.statefile import read_state, write_state
+from tailrace.model.errors import StateUnreadable
+from tailrace.sinks.contract import Marker
+
+FILE, KIND = "documents.json", "documents"
+
+
+@dataclass(frozen=True)
+class IndexState:
+    """One index. Without a generation it waits for the snapshot of its root to begin.
+
+    `plan` is that snapshot's, `tables` are the generations of capture of the other tables at that time, and
+    `horizon` is that of link state: where one of these changes, changes may have been missed. `again` says
+    why it is to be filled again, from the next snapshot of its root on.
+    """
+
+    schema_hash: str
+    generation: str = ""
+    plan: str = ""
+    complete: bool = False
+    horizon: int = 0
+    tables: Mapping[str, str] = field(default_factory=dict)
+    marker: Marker | None = None
+    again: str = ""
+
+
+class States:
+    """The indexes of one pipeline, by name. Written before what depends on it is done."""
+
+    def __init__(self, state_dir: str) -> None:
+        self._fs, root = open_filesystem(state_dir)
+        self._path = f"{root}/{FILE}"
+        self._known: dict[str, IndexState] | None = None
+
+    def get(self, index: str) -> IndexState | None:
+        """An index that is known."""
+        return self._all().get(index)
+
+    def put(self, index: str, state: IndexState) -> None:
+        """Remember an index, durably."""
+        known = {**self._all(), index: state}
+        body = {name: asdict(one) for name, one in known.items()}
+        write_state(self._fs, self._path, KIND, {"indexes": body})
+        self._known = known
+
+    def keep_only(self, names: set[str]) -> None:
+        """Forget the others: what they miss from now on nobody can tell."""
+        known = {name: one for name, one in self._all().items() if name in names}
+        if known != self._all():
+            write_state(
+                self._fs, self._path, KIND, {"indexes": {name: asdict(one) for name, one in known.items()}}
+            )
+            self._known = known
+
+    def _all(self) -> dict[str, IndexState]:
+        if self._known is None:
+            body = read_state(self._fs, self._path, KIND)
+            try:
+                found = {} if body is None else dict(body["indexes"])
+                self._known = {name: _state(one) for name, one in found.items()}
+            except (TypeError, KeyError, ValueError):
+                raise StateUnreadable("the state of the indexes lacks fields", place=self._path) from None
+        return self._known
+
+
+def _state(body: dict[str, Any]) -> IndexState:
+    marker = body.pop("marker")
+    return IndexState(**body, marker=None if marker is None else Marker(**marker))
