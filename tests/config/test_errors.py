@@ -85,7 +85,7 @@ SOURCE = '[source]\nurl = "sqlite:shop.db"\n'
         (
             MINIMAL + "[state]\ndirectory = 's3://x/y'\n",
             "file:5 (state.directory)",
-            "must be a directory of this machine",
+            "must be a path of this machine",
         ),
         (MINIMAL + "snapshot = 'perhaps'\n", "file:4 (feed[0].snapshot)", "must be true or false"),
         (MINIMAL + "tables = 'a'\n", "file:4 (feed[0].tables)", "must be an array"),

@@ -53,6 +53,8 @@ def test_every_configuration_key_is_documented(root: Path) -> None:
 def test_every_configuration_shown_is_accepted(root: Path, tmp_path: Path) -> None:
     blocks = code_blocks((root / "docs/configuration.md").read_text(encoding="utf-8"), "toml")
     assert blocks
+    schema = code_blocks((root / "docs/index-language.md").read_text(encoding="utf-8"), "yaml")[0]
+    (tmp_path / "customers.schema.yml").write_text(schema.body)
     for block in blocks:
         (tmp_path / "tailrace.toml").write_text(block.body)
         load_config(tmp_path / "tailrace.toml", environ={"HOOK_TOKEN": "x"})

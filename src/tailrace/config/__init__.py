@@ -2,13 +2,13 @@
 
 `load_config` reads the file (`load`), lays `TAILRACE_*` variables and flags over it (`overrides`), resolves
 references to the environment (`references`), validates the result with the models (`models`, `sinks`,
-`values`), checks what spans several sections (`checks`), and turns whatever is wrong into one ConfigError
-that names file and line (`problems`, `lines`). `config_schema` and `keys` describe the models (`schema`,
-`outline`). Nothing here connects to anything.
+`values`), checks what spans several sections (`checks`), reads the schemas of indexes (`schemas`, `index`),
+and turns whatever is wrong into one ConfigError that names file and line (`problems`, `lines`).
+`config_schema` and `keys` describe the models (`schema`, `outline`). Nothing here connects to anything.
 """
 
 from tailrace.config.load import load_config
-from tailrace.config.models import Batch, Config, Feed, Source, Spark, State, Table
+from tailrace.config.models import Batch, Config, Feed, Index, Source, Spark, State, Table
 from tailrace.config.outline import Key, keys
 from tailrace.config.references import expand
 from tailrace.config.schema import config_schema
@@ -20,6 +20,7 @@ __all__ = [
     "DeltaSink",
     "Feed",
     "HttpSink",
+    "Index",
     "Key",
     "Sink",
     "Source",

@@ -1,4 +1,4 @@
-"""What spans several sections: sinks that feeds and tables name, targets, and defaults that depend on them.
+"""What spans several sections: sinks that feeds, tables and indexes name, targets, and defaults by them.
 
 Works on the tree before the models validate it, so that a file's problems are told all at once. Whatever has
 the wrong shape is left to the models.
@@ -7,12 +7,15 @@ the wrong shape is left to the models.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailrace.config.hints import listed, nearest
 from tailrace.config.outline import children
 from tailrace.config.problems import Problem
 from tailrace.config.sinks import DeltaSink, HttpSink, SqliteSink, StdoutSink
+
+if TYPE_CHECKING:
+    from tailrace.config.index import IndexSchema
 
 _HOLDS_TABLES = {
     "delta": DeltaSink.holds_tables,
@@ -21,39 +24,64 @@ _HOLDS_TABLES = {
     "sqlite": SqliteSink.holds_tables,
     "stdout": StdoutSink.holds_tables,
 }
-_WORK = ("feed", "table")
-NOTHING_TO_DO = 'add a feed, `[[feed]]` with `tables = ["*"]`, or a mirror, `[[table]]` with `name = "*"`'
+_TAKES_DOCUMENTS = {
+    "delta": DeltaSink.takes_documents,
+    "http": HttpSink.takes_documents,
+    "sqlite": SqliteSink.takes_documents,
+    "stdout": StdoutSink.takes_documents,
+}
+_WORK = ("feed", "table", "index")
+NOTHING_TO_DO = (
+    'add a feed, `[[feed]]` with `tables = ["*"]`, a mirror, `[[table]]` with `name = "*"`, or an index,'
+    " `[[index]]` with `name` and `schema`"
+)
 
 
 def complete(tree: dict[str, Any]) -> list[Problem]:
-    """Fill in the sinks that feeds and tables left out; what contradicts itself is returned."""
+    """Fill in the sinks that feeds, tables and indexes left out; what contradicts itself is returned."""
     sinks = tree.setdefault("sinks", {})
     if not isinstance(sinks, dict):
         return []
     problems: list[Problem] = []
-    tables, feeds = _entries(tree, "table"), _entries(tree, "feed")
+    tables, feeds, indexes = (entries(tree, key) for key in ("table", "feed", "index"))
+    # Those of the file, before one is added for feeds.
+    takes_documents = _taking_documents(sinks)
     # Where `[[feeds]]` stands, that is what is wrong, and it is told as an unknown key.
     misspelt = any(nearest(key, _WORK) for key in tree if key not in children(()))
     if not misspelt and not any(tree.get(key) for key in _WORK):
         problems.append(
             Problem(
-                (), "there is nothing to do: the file has no `[[feed]]` and no `[[table]]`", NOTHING_TO_DO
+                (),
+                "there is nothing to do: the file has no `[[feed]]`, no `[[table]]` and no `[[index]]`",
+                NOTHING_TO_DO,
+            )
+        )
+    elif indexes and not tables and not feeds and all(entry.get("enabled") is False for _, entry in indexes):
+        problems.append(
+            Problem(
+                ("index", 0, "enabled"), "there is nothing to do: no index is enabled", "enable one of them"
             )
         )
     for index, feed in feeds:
         problems += _feed(index, feed, sinks)
     for index, table in tables:
         problems += _table(index, table, sinks)
+    for at, entry in indexes:
+        problems += _index(at, entry, sinks, takes_documents)
+        # Where the top level's is wrong it is told there, once.
+        entry.setdefault("on_error", "skip" if tree.get("on_error") == "skip" else "stop")
     problems += _duplicates(tables)
+    problems += _same_names(indexes)
     problems += _uncaptured(tree, tables, feeds)
     return problems
 
 
-def _entries(tree: dict[str, Any], key: str) -> list[tuple[int, dict[str, Any]]]:
-    entries = tree.get(key)
-    if not isinstance(entries, list):
+def entries(tree: dict[str, Any], key: str) -> list[tuple[int, dict[str, Any]]]:
+    """The tables of an array of tables, with their numbers."""
+    found = tree.get(key)
+    if not isinstance(found, list):
         return []
-    return [(index, entry) for index, entry in enumerate(entries) if isinstance(entry, dict)]
+    return [(index, entry) for index, entry in enumerate(found) if isinstance(entry, dict)]
 
 
 def _of_kind(sinks: dict[str, Any], *, tables: bool | None) -> list[str]:
@@ -89,7 +117,7 @@ def _feed(index: int, feed: dict[str, Any], sinks: dict[str, Any]) -> Iterator[P
         yield Problem(
             ("feed", index, "sink"),
             f"the sink `{feed['sink']}` holds documents and takes no change feed",
-            "name another sink here",
+            "name another sink here, or keep documents in it with `[[index]]`",
         )
 
 
@@ -121,8 +149,50 @@ def _table(index: int, table: dict[str, Any], sinks: dict[str, Any]) -> Iterator
         yield Problem(
             ("table", index, "sink"),
             f"the sink `{table['sink']}` holds documents and cannot hold a table",
-            "name a delta sink here",
+            "name a delta sink here, or keep documents in it with `[[index]]`",
         )
+
+
+def _taking_documents(sinks: dict[str, Any]) -> list[str]:
+    kinds = {name: sink.get("type") for name, sink in sinks.items() if isinstance(sink, dict)}
+    return [name for name, kind in kinds.items() if isinstance(kind, str) and _TAKES_DOCUMENTS.get(kind)]
+
+
+def _index(at: int, index: dict[str, Any], sinks: dict[str, Any], fitting: list[str]) -> Iterator[Problem]:
+    if "sinks" not in index:
+        if not fitting:
+            sinks.setdefault("stdout", {"type": "stdout"})
+        index["sinks"] = list(fitting or ["stdout"])
+    named = index["sinks"]
+    if not isinstance(named, list):
+        return
+    if not named:
+        yield Problem(("index", at, "sinks"), "names no sink", "leave `sinks` out, or name one")
+    taking = _taking_documents(sinks)
+    for number, sink in enumerate(named):
+        path = ("index", at, "sinks", number)
+        if (problem := _named(path, sink, sinks)) is not None:
+            yield problem
+        elif sink in named[:number]:
+            yield Problem(path, f"the sink `{sink}` is named twice", "leave one of them out")
+        elif sink in _of_kind(sinks, tables=True):
+            yield Problem(
+                path, f"the sink `{sink}` holds tables and takes no documents", "name another sink here"
+            )
+        elif sink in _of_kind(sinks, tables=False) and sink not in taking:
+            yield Problem(path, f"the sink `{sink}` takes changes and no documents", "name another sink here")
+
+
+def _same_names(indexes: list[tuple[int, dict[str, Any]]]) -> Iterator[Problem]:
+    taken: set[str] = set()
+    for at, index in indexes:
+        name = index.get("name")
+        if isinstance(name, str) and name in taken:
+            yield Problem(
+                ("index", at, "name"), f"the name `{name}` is taken", "give one of them another name"
+            )
+        elif isinstance(name, str):
+            taken.add(name)
 
 
 def _named(path: tuple[str | int, ...], sink: Any, sinks: dict[str, Any]) -> Problem | None:
@@ -154,9 +224,8 @@ def _duplicates(tables: list[tuple[int, dict[str, Any]]]) -> Iterator[Problem]:
 def _uncaptured(
     tree: dict[str, Any], tables: list[tuple[int, dict[str, Any]]], feeds: list[tuple[int, dict[str, Any]]]
 ) -> Iterator[Problem]:
-    source = tree.get("source")
-    watched = source.get("tables") if isinstance(source, dict) else None
-    if not isinstance(watched, list) or not watched or "*" in watched:
+    watched = _watched(tree)
+    if watched is None:
         return
     names = {str(name).rpartition(".")[2] for name in watched}
     wanted: list[tuple[tuple[str | int, ...], Any]] = [
@@ -169,3 +238,32 @@ def _uncaptured(
     for path, name in wanted:
         if isinstance(name, str) and name != "*" and name.rpartition(".")[2] not in names:
             yield Problem(path, f"`{name}` is not among `source.tables`{nearest(name, names)}")
+
+
+def uncaptured_by(tree: dict[str, Any], index: dict[str, Any], schema: IndexSchema) -> Iterator[Problem]:
+    """The tables of an index's schema that capture does not watch; the paths are those of the schema."""
+    from tailrace.config.index.names import split
+
+    watched = _watched(tree)
+    if watched is None or index.get("enabled") is False:
+        return
+    known = [split(str(name).lower()) for name in watched]
+    for path, name in schema.tables():
+        wanted = split(name.lower())
+        # Where only one of them says a schema, the source knows whether they mean the same table.
+        if not any(
+            all(a in (b, "*") for a, b in zip(one[::-1], wanted[::-1], strict=False)) for one in known
+        ):
+            yield Problem(
+                path,
+                f"index `{index.get('name', '')}` needs `{name}`, which is not among `source.tables`"
+                f"{nearest(name, map(str, watched))}",
+                "add it to `source.tables`, or leave `source.tables` out",
+            )
+
+
+def _watched(tree: dict[str, Any]) -> list[Any] | None:
+    """The tables that `source.tables` names; None where that is all that is needed."""
+    source = tree.get("source")
+    watched = source.get("tables") if isinstance(source, dict) else None
+    return watched if isinstance(watched, list) and watched and "*" not in watched else None

@@ -20,7 +20,8 @@ from tailrace.config.lines import Lines, find_lines
 from tailrace.config.models import Config
 from tailrace.config.outline import children, has_free_keys
 from tailrace.config.overrides import Overrides
-from tailrace.config.problems import Places, Problem, as_error, from_validation
+from tailrace.config.problems import Places, Problem, as_error, combined, from_validation
+from tailrace.config.schemas import read_schemas
 from tailrace.config.values import flatten
 from tailrace.model.errors import ConfigError
 
@@ -63,7 +64,8 @@ def load_config(
     _fill(tree, absolute)
     # A check must not complain about the empty text that stands for an unset variable.
     spanning = [problem for problem in complete(tree) if problem.path not in unresolved]
-    problems = [*failures, *layers.problems, *_unknown_settings(tree), *spanning]
+    schemas = read_schemas(tree, file.parent)
+    problems = [*failures, *layers.problems, *_unknown_settings(tree), *spanning, *schemas.problems]
 
     config: Config | None = None
     try:
@@ -71,9 +73,12 @@ def load_config(
     except ValidationError as error:
         told = unresolved | {problem.path for problem in layers.problems}
         problems += [problem for problem in from_validation(error) if not _within(problem.path, told)]
-    if problems or config is None:
-        raise as_error(problems, _places(file, found, layers))
+    errors = [as_error(problems, _places(file, found, layers))] if problems else []
+    if errors or schemas.errors or config is None:
+        raise combined([*errors, *schemas.errors])
     config._path = absolute
+    for at, index in enumerate(config.indexes):
+        index._schema = schemas.found[at]
     config._references = {
         _joined(at): text for at, text in resolved.references.items() if not layers.covers(_joined(at))
     }

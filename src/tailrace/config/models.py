@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from pydantic import (
@@ -27,6 +27,7 @@ from tailrace.config.values import (
     LagLimit,
     LocalPath,
     Name,
+    Prefix,
     ShareOrCount,
     Size,
     StandbyLimit,
@@ -38,6 +39,12 @@ from tailrace.config.values import (
 from tailrace.model.scheme import SCHEMES, scheme_of, unknown_scheme
 from tailrace.model.secret import MASK, mask_url
 
+if TYPE_CHECKING:
+    from tailrace.config.index import IndexSchema
+
+OnError = Literal["stop", "skip"]
+# A default that depends on other keys, so that `checks` gives it before the model sees the table.
+_FILLED_IN: Any = None
 _SECRET_SETTING = re.compile(r"secret|password|token|access[.]?key|credential", re.IGNORECASE)
 
 
@@ -53,8 +60,8 @@ class Source(Section):
     )
     tables: tuple[str, ...] = Field(
         default=(),
-        description="The tables that capture watches, `*` for all of them. Default: those that `[[table]]`"
-        " and `[[feed]]` name.",
+        description="The tables that capture watches, `*` for all of them. Default: those that `[[table]]`,"
+        " `[[feed]]` and the schemas of `[[index]]` name.",
     )
     consumer: Name | None = Field(
         default=None, description="Name of the pipeline's cursor at the source. Default: the pipeline's name."
@@ -268,6 +275,39 @@ class Feed(Section):
         return check_tables(value)
 
 
+class Index(Section):
+    """An index: documents made of a table's rows and of what is related to them, kept in sinks."""
+
+    name: Name = Field(
+        description="The index's name; at the sinks the top level's `prefix` stands before it."
+    )
+    schema_path: LocalPath = Field(
+        alias="schema",
+        description="The schema of its documents, a `*.schema.yml` file, relative to the file's directory.",
+    )
+    enabled: StrictBool = Field(
+        default=True, description="Whether its documents are kept. Where not, its tables are not captured."
+    )
+    on_error: OnError = Field(
+        default=_FILLED_IN,
+        validate_default=False,
+        description="A document that cannot be built, or that a sink refuses: `stop` the pipeline or `skip`"
+        " the document. Default: as the top level says.",
+    )
+    sinks: tuple[str, ...] = Field(
+        default=(),
+        description="The sinks that get the documents. Default: every sink of the file that takes documents,"
+        " else `stdout`.",
+    )
+
+    _schema: IndexSchema = PrivateAttr()
+
+    @property
+    def schema_(self) -> IndexSchema:
+        """What its schema file says."""
+        return self._schema
+
+
 class Config(Section):
     """A whole `tailrace.toml`, with defaults filled in and paths made absolute."""
 
@@ -277,10 +317,11 @@ class Config(Section):
         description="The pipeline's name. Default: the file's name without its ending; for `tailrace.toml`"
         " the name of its directory.",
     )
-    on_error: Literal["stop", "skip"] = Field(
+    on_error: OnError = Field(
         default="stop",
         description="A value or row that cannot be carried: `stop` the pipeline or `skip` the row.",
     )
+    prefix: Prefix = Field(default="", description="What stands before the names of indexes at the sinks.")
     source: Source = Field(description="The database whose changes are captured.")
     state: State = Field(
         default_factory=State, validate_default=False, description="Where the state is kept."
@@ -296,6 +337,9 @@ class Config(Section):
     )
     feeds: tuple[Feed, ...] = Field(
         default=(), alias="feed", description="Change feeds: every change of tables."
+    )
+    indexes: tuple[Index, ...] = Field(
+        default=(), alias="index", description="Indexes: documents made of related rows."
     )
 
     _path: Path = PrivateAttr(default=Path("tailrace.toml"))
@@ -322,6 +366,7 @@ class Config(Section):
         names = self.source.tables or (
             *(table.name for table in self.tables),
             *(name for feed in self.feeds for name in feed.tables),
+            *(name for index in self.indexes if index.enabled for _, name in index.schema_.tables()),
         )
         return ("*",) if "*" in names else tuple(dict.fromkeys(names))
 

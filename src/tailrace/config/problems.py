@@ -65,8 +65,18 @@ def as_error(problems: Sequence[Problem], places: Places) -> ConfigError:
     return ConfigError("\n".join(lines), place=places.place(first.path))
 
 
-def _with_remedy(problem: Problem) -> str:
-    return f"{problem.text} (remedy: {problem.remedy})" if problem.remedy else problem.text
+def combined(errors: Sequence[ConfigError]) -> ConfigError:
+    """The errors of several files in one, in this order."""
+    first, *others = errors
+    if not others:
+        return first
+    lines = [_with_remedy(first), *(f"{other.place}: {_with_remedy(other)}" for other in others)]
+    return ConfigError("\n".join(lines), place=first.place)
+
+
+def _with_remedy(problem: Problem | ConfigError) -> str:
+    text = problem.text if isinstance(problem, Problem) else problem.message
+    return f"{text} (remedy: {problem.remedy})" if problem.remedy else text
 
 
 def from_validation(error: ValidationError) -> list[Problem]:

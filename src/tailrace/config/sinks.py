@@ -29,6 +29,7 @@ class DeltaSink(Section):
     """Delta tables, one a mirrored table."""
 
     holds_tables: ClassVar[bool] = True
+    takes_documents: ClassVar[bool] = False
 
     type: Literal["delta"] = Field(description="Delta tables, one a mirrored table.")
     path: PathOrUri = Field(
@@ -37,17 +38,21 @@ class DeltaSink(Section):
 
 
 class StdoutSink(Section):
-    """Changes as lines of JSON on the standard output."""
+    """Changes and documents as lines of JSON on the standard output."""
 
     holds_tables: ClassVar[bool] = False
+    takes_documents: ClassVar[bool] = True
 
-    type: Literal["stdout"] = Field(description="Changes as lines of JSON on the standard output.")
+    type: Literal["stdout"] = Field(
+        description="Changes and documents as lines of JSON on the standard output."
+    )
 
 
 class HttpSink(Section):
     """Changes posted to a URL."""
 
     holds_tables: ClassVar[bool] = False
+    takes_documents: ClassVar[bool] = False
 
     type: Literal["http"] = Field(description="Changes posted to a URL, in batches.")
     url: Url = Field(description="Where batches are posted: an `http:` or `https:` URL.")
@@ -86,7 +91,9 @@ class HttpSink(Section):
 class SqliteSink(Section):
     """Documents in a SQLite file."""
 
+    # Neither tables nor changes.
     holds_tables: ClassVar[None] = None
+    takes_documents: ClassVar[bool] = True
 
     type: Literal["sqlite"] = Field(description="Documents in one SQLite file, with full-text search.")
     path: LocalPath = Field(description="The file, relative to the configuration file's directory.")

@@ -51,6 +51,10 @@ def check_name(value: str) -> str:
     return value
 
 
+def _check_prefix(value: str) -> str:
+    return check_name(value) if value else value
+
+
 def _secret(value: Any) -> Secret:
     if isinstance(value, Secret):
         return value
@@ -66,13 +70,16 @@ def directory_of(info: ValidationInfo) -> Path:
 
 
 def _local_path(value: Any, info: ValidationInfo) -> Path:
-    if isinstance(value, Path):
-        return value
+    return value if isinstance(value, Path) else local_path(value, directory_of(info))
+
+
+def local_path(value: Any, directory: Path) -> Path:
+    """The path that a text means in a directory; ValueError where it is none of this machine."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError("must be a path")
     if _SCHEME.match(value) and not value.startswith("file:"):
-        raise ValueError("must be a directory of this machine")
-    return directory_of(info) / Path(value.removeprefix("file://").removeprefix("file:")).expanduser()
+        raise ValueError("must be a path of this machine")
+    return directory / Path(value.removeprefix("file://").removeprefix("file:")).expanduser()
 
 
 def _path_or_uri(value: str, info: ValidationInfo) -> str:
@@ -115,6 +122,7 @@ ShareOrCount = Annotated[
 ]
 Count = Annotated[int, BeforeValidator(_no_bool)]
 Name = Annotated[str, AfterValidator(check_name)]
+Prefix = Annotated[str, AfterValidator(_check_prefix)]
 SecretString = Annotated[
     Secret,
     BeforeValidator(_secret),

@@ -20,7 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from tailrace.config.index.fields import AnyField, Fields, Join, Object
+from tailrace.config.index.fields import Aggregate, AnyField, Fields, Join, Object
+from tailrace.config.index.names import as_resolved, readings, readings_in
 from tailrace.config.index.parts import Filters, Part
 from tailrace.config.index.places import IndexPlaces
 from tailrace.config.index.rules import with_rules
@@ -99,6 +100,20 @@ class IndexSchema(Part):
     def walk(self) -> Iterator[tuple[Path, AnyField]]:
         """Every field with its path in the file, from the top down."""
         yield from walk(self.fields_, ())
+
+    def tables(self) -> Iterator[tuple[Path, str]]:
+        """Every table, once for each place where the file names it, as a name that captures resolve."""
+        root = readings(self.table, None) if self.schema_ is None else readings_in(self.schema_, self.table)
+        yield ("table",), as_resolved(*next(root))
+        for path, field in self.walk():
+            if not isinstance(field, Join | Aggregate):
+                continue
+            yield (*path, "table"), self._resolved(field.table)
+            if (through := getattr(field, "through", None)) is not None:
+                yield (*path, "through", "table"), self._resolved(through.table)
+
+    def _resolved(self, name: str) -> str:
+        return as_resolved(*next(readings(name, self.schema_)))
 
 
 def walk(fields: tuple[AnyField, ...], path: Path) -> Iterator[tuple[Path, AnyField]]:

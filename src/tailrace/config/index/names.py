@@ -22,6 +22,16 @@ def readings_in(schema: str, name: str) -> Iterator[tuple[str | None, str]]:
     yield from dict.fromkeys([(schema, name), (schema, name.lower()), (schema.lower(), name.lower())])
 
 
+def as_resolved(schema: str | None, table: str) -> str:
+    """A reading as captures resolve names: quoted where a dot, a quote or a star is part of it."""
+    parts = [table] if schema is None else [schema, table]
+    return ".".join(_quoted(part) if set(part) & set('."*') else part for part in parts)
+
+
+def _quoted(part: str) -> str:
+    return '"' + part.replace('"', '""') + '"'
+
+
 def split(name: str) -> list[str]:
     """The parts of a dotted name; quotes hold a part together."""
     found: list[str] = []
