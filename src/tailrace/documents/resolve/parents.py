@@ -37,7 +37,7 @@ class OldParents:
         if self.way == "nothing":
             return Finding(
                 "error",
-                "old-parents-unknown",
+                "old_parents_unknown",
                 f"{relation}: neither the log nor link state can tell what {names} was before a change",
                 str(self.table),
                 self.remedy,
@@ -48,7 +48,7 @@ class OldParents:
         }[self.way]
         return Finding(
             "info",
-            "old-parents",
+            "old_parents",
             f"{relation}: what {names} was before a change {told}",
             str(self.table),
             self.remedy,
