@@ -13,7 +13,7 @@ import pytest
 from tailrace.cli import main
 from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig
 from tests.cli.command import COMMAND, environment
-from tests.sinks.documents import batch_of
+from tests.sinks.documents import FIRST, batch_of
 
 CONFIG = """
 [source]
@@ -35,7 +35,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "tailrace.toml").write_text(CONFIG)
     sink = SqliteSink(SqliteStoreConfig("documents.db"))
     for index in ("customers", "orders"):
-        sink.ensure(index, {})
+        sink.ensure(index, FIRST, {})
     people = {"1": ADA, "2": {"name": "Grace Hopper", "likes": ["ships", "engines"]}, "3": {"name": "OR"}}
     sink.write(batch_of(5, people))
     sink.close()

@@ -18,9 +18,9 @@ import pytest
 
 from tailrace.model.errors import ConfigError, NeedsOperator, Transient, UsageError
 from tailrace.sinks.contract import DocumentReport
-from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig, client
+from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig, client, generations
 from tailrace.sinks.sqlite import sink as sink_module
-from tests.sinks.documents import MARKER, batch, batch_of, held, versions
+from tests.sinks.documents import FIRST, MARKER, batch, batch_of, held, versions
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def sink(path: Path) -> Iterator[SqliteSink]:
     made = SqliteSink(SqliteStoreConfig(str(path)))
-    made.ensure("customers", {"name": "text"})
+    made.ensure("customers", FIRST, {"name": "text"})
     yield made
     made.close()
 
@@ -42,19 +42,17 @@ def rows(path: Path, sql: str) -> list[Any]:
 
 
 def check(path: Path) -> None:
-    """The words of every index are exactly those of its documents, and the file is whole."""
+    """The words of every generation are exactly those of its documents, and the file is whole."""
     with closing(sqlite3.connect(path)) as connection:
-        for (number,) in connection.execute("SELECT number FROM tailrace_indexes").fetchall():
-            table = client.search_table(number)
+        for (number,) in connection.execute("SELECT number FROM tailrace_generations").fetchall():
+            table = generations.search_table(number)
             connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', 1)")
-            stored = f"SELECT e.id, t.words FROM {client.texts_table(number)} AS t JOIN tailrace_entries AS e"
-            assert dict(connection.execute(f"{stored} ON e.number = t.number").fetchall()) == dict(
-                connection.execute(
-                    f"SELECT d.id, {client.words_of('d.document')} AS words FROM documents AS d"
-                    ' JOIN tailrace_indexes AS i ON i.name = d."index"'
-                    " WHERE i.number = ? AND words IS NOT NULL",
-                    (number,),
-                ).fetchall()
+            stored = f"SELECT e.id, t.words FROM {generations.texts_table(number)} AS t"
+            stored += " JOIN tailrace_entries AS e ON e.number = t.number AND e.generation = ?"
+            built = f"SELECT id, {client.words_of('document')} AS words FROM tailrace_documents"
+            built += " WHERE generation = ? AND words IS NOT NULL"
+            assert dict(connection.execute(stored, (number,)).fetchall()) == dict(
+                connection.execute(built, (number,)).fetchall()
             )
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
@@ -69,10 +67,27 @@ def test_anyone_reads_the_documents_and_no_deleted_one(sink: SqliteSink, path: P
     assert rows(path, 'SELECT "index", id, version, document FROM documents') == [
         ("customers", "a", 3, '{"n": 1}')
     ]
-    (layout,) = rows(path, "SELECT sql FROM sqlite_schema WHERE name = 'documents'")
-    assert 'PRIMARY KEY ("index", id)' in layout[0]
-    assert layout[0].endswith("WITHOUT ROWID")
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+def test_documents_are_looked_up_and_scanned_by_index_never_by_reading_all(path: Path) -> None:
+    sink = SqliteSink(SqliteStoreConfig(str(path)))
+    for index in ("customers", "orders"):
+        sink.ensure(index, FIRST, {})
+        sink.write(batch_of(1, {str(i): {"n": i} for i in range(50)}, index))
+    sink.close()
+
+    def plan(where: str) -> list[str]:
+        return [row[3] for row in rows(path, f"EXPLAIN QUERY PLAN SELECT * FROM documents WHERE {where}")]
+
+    index = "SEARCH i USING PRIMARY KEY (name=?)"
+    one = "SEARCH d USING PRIMARY KEY (generation=? AND id=?)"
+    assert plan("\"index\" = 'orders' AND id = '7'") == [index, one]
+    # The rows come in the order of their ids: no sorting.
+    assert plan("\"index\" = 'orders' ORDER BY id") == [index, "SEARCH d USING PRIMARY KEY (generation=?)"]
+    assert plan("id = '7'") == ["SCAN i", one]
+    count = 'SELECT "index", count(*) FROM documents GROUP BY "index"'
+    assert rows(path, count) == [("customers", 50), ("orders", 50)]
 
 
 def test_strings_at_any_depth_are_found_and_nothing_else_is(sink: SqliteSink, path: Path) -> None:
@@ -100,7 +115,10 @@ def test_words_follow_updates_and_deletes(sink: SqliteSink, path: Path) -> None:
     assert found(sink, "late") == set()
     sink.write(batch(3, b={"s": "back"}))
     assert found(sink, "back") == {"b"}
-    sink.clear("customers")
+    sink.drop("customers")
+    with pytest.raises(UsageError, match="customers"):
+        found(sink, "back")
+    sink.ensure("customers", FIRST, {})
     assert found(sink, "back") == found(sink, "words") == set()
     sink.write(batch(1, a={"s": "again"}))
     assert found(sink, "again") == {"a"}
@@ -132,8 +150,8 @@ def test_a_document_that_comes_again_as_it_is_keeps_its_words_and_gets_its_versi
     sink: SqliteSink, path: Path
 ) -> None:
     sink.write(batch(1, a={"s": "same"}, b={"s": "other"}))
-    number = rows(path, "SELECT number FROM tailrace_indexes")[0][0]
-    segments = f"SELECT count(*) FROM {client.search_table(number)}_data"
+    number = rows(path, "SELECT shown FROM tailrace_indexes")[0][0]
+    segments = f"SELECT count(*) FROM {generations.search_table(number)}_data"
     before = rows(path, segments)
     sink.write(batch(2, a={"s": "same"}, b={"s": "other"}))
     assert rows(path, segments) == before
@@ -173,7 +191,7 @@ def test_words_are_taken_literally_unless_raw(sink: SqliteSink) -> None:
 
 
 def test_an_unknown_index_names_those_there_are(sink: SqliteSink, tmp_path: Path) -> None:
-    sink.ensure("orders", {})
+    sink.ensure("orders", FIRST, {})
     with pytest.raises(UsageError, match="no index order") as error:
         sink.search("order", ["x"])
     assert error.value.remedy == "its indexes: customers, orders"
@@ -185,7 +203,7 @@ def test_an_unknown_index_names_those_there_are(sink: SqliteSink, tmp_path: Path
 
 def test_what_is_not_json_is_rejected_and_the_rest_is_written(path: Path) -> None:
     sink = SqliteSink(SqliteStoreConfig(str(path), max_document_bytes=5000, piece_documents=4))
-    sink.ensure("customers", {})
+    sink.ensure("customers", FIRST, {})
     texts: dict[str, str | None] = {
         "broken": '{"a":',
         "cut": '{"a":1}\0{"b":2}',
@@ -238,7 +256,7 @@ def test_a_batch_is_cut_by_number_and_by_bytes(path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(sink_module, "_put", counted)
     sink = SqliteSink(SqliteStoreConfig(str(path), piece_documents=4, piece_bytes=30))
-    sink.ensure("customers", {})
+    sink.ensure("customers", FIRST, {})
     documents = {f"{i:02}": [1] if i < 9 else ["x" * 50] if i < 11 else None for i in range(20)}
     assert sink.write(batch_of(1, documents)) == DocumentReport(11, 9)
     assert sizes == [4, 4, 1, 1, 1, 4, 4, 1]
@@ -273,10 +291,10 @@ def test_a_forked_process_opens_its_own_connection(sink: SqliteSink) -> None:
 WRITER = """
 import sys
 from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig
-from tests.sinks.documents import batch_of
+from tests.sinks.documents import FIRST, batch_of
 path, part = sys.argv[1], int(sys.argv[2])
 sink = SqliteSink(SqliteStoreConfig(path, piece_documents=7))
-sink.ensure("customers", {})
+sink.ensure("customers", FIRST, {})
 for version in (3, 1, 2):
     # Three parts have different ids, the fourth has all of them once more.
     ids = [i for i in range(120) if part == 3 or i % 3 == part]
@@ -312,7 +330,7 @@ def test_several_processes_create_the_store_and_write_to_it_at_once(path: Path, 
 
 def test_another_writer_that_stays_is_a_passing_fault_and_nothing_is_half_done(path: Path) -> None:
     sink = SqliteSink(SqliteStoreConfig(str(path), busy_timeout=0.05))
-    sink.ensure("customers", {})
+    sink.ensure("customers", FIRST, {})
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(Transient, match="locked"):
@@ -343,7 +361,7 @@ def test_deletes_are_forgotten_after_the_horizon_and_not_before(
     monkeypatch.setattr("tailrace.sinks.sqlite.sink.time.time", lambda: now)
     monkeypatch.setattr(sink_module, "_PRUNE_EVERY", 0.0)
     sink = SqliteSink(SqliteStoreConfig(str(path), remember_deletes=100))
-    sink.ensure("customers", {})
+    sink.ensure("customers", FIRST, {})
     sink.write(batch(5, a={"n": 1}, b={"n": 1}))
     sink.write(batch(6, a=None))
     now = 1099.0
@@ -362,7 +380,7 @@ def test_a_file_that_was_removed_under_the_pipeline_is_noticed(sink: SqliteSink,
         file.unlink()
     with pytest.raises(NeedsOperator, match="replaced"):
         sink.write(batch(2, b={"n": 1}))
-    sink.ensure("customers", {})
+    sink.ensure("customers", FIRST, {})
     assert sink.seeded("customers") is None
     sink.write(batch(2, b={"n": 1}))
     assert held(sink) == {"b": {"n": 1}}
@@ -372,9 +390,9 @@ def test_a_killed_writer_leaves_whole_documents_only(path: Path, root: Path) -> 
     code = """
 import os, sys
 from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig, sink as module
-from tests.sinks.documents import batch_of
+from tests.sinks.documents import FIRST, batch_of
 sink = SqliteSink(SqliteStoreConfig(sys.argv[1]))
-sink.ensure("customers", {})
+sink.ensure("customers", FIRST, {})
 sink.write(batch_of(1, {"a": {"s": "one"}}))
 module._STORE = "SELECT die()"
 sink._connection.create_function("die", 0, lambda: os._exit(9))
@@ -403,24 +421,36 @@ def test_another_file_is_not_taken_for_a_store(tmp_path: Path) -> None:
     text.write_text("no database at all " * 100)
     for place in (other, text):
         with pytest.raises(ConfigError, match="not a document store"):
-            SqliteSink(SqliteStoreConfig(str(place))).ensure("customers", {})
+            SqliteSink(SqliteStoreConfig(str(place))).ensure("customers", FIRST, {})
         with pytest.raises(ConfigError, match="not a document store"):
             SqliteSink(SqliteStoreConfig(str(place))).search("customers", ["x"])
     with pytest.raises(ConfigError, match="directory"):
-        SqliteSink(SqliteStoreConfig(str(tmp_path / "no" / "d.db"))).ensure("customers", {})
+        SqliteSink(SqliteStoreConfig(str(tmp_path / "no" / "d.db"))).ensure("customers", FIRST, {})
 
 
 def test_a_store_of_a_newer_version_is_refused(sink: SqliteSink, path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version=99")
     with pytest.raises(ConfigError, match="newer"):
-        SqliteSink(SqliteStoreConfig(str(path))).ensure("customers", {})
+        SqliteSink(SqliteStoreConfig(str(path))).ensure("customers", FIRST, {})
+
+
+def test_a_store_of_the_first_format_is_refused_with_what_to_do(sink: SqliteSink, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version=1")
+    for call in (
+        lambda other: other.ensure("customers", FIRST, {}),
+        lambda other: other.search("customers", ["x"]),
+    ):
+        with pytest.raises(ConfigError, match="format 1") as error:
+            call(SqliteSink(SqliteStoreConfig(str(path))))
+        assert f"remove {path}" in str(error.value.remedy)
 
 
 def test_a_library_without_full_text_search_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "modules", lambda _: {"json_each"})
     with pytest.raises(ConfigError, match="lacks FTS5") as error:
-        SqliteSink(SqliteStoreConfig(str(path))).ensure("customers", {})
+        SqliteSink(SqliteStoreConfig(str(path))).ensure("customers", FIRST, {})
     assert "Python" in str(error.value.remedy)
 
 
@@ -430,17 +460,20 @@ def test_making_one_opens_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a\0b"])
-def test_an_index_needs_a_name(path: Path, name: str) -> None:
+def test_an_index_and_its_generations_need_names(path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="name"):
-        SqliteSink(SqliteStoreConfig(str(path))).ensure(name, {})
+        SqliteSink(SqliteStoreConfig(str(path))).ensure(name, FIRST, {})
+    with pytest.raises(ConfigError, match="name"):
+        SqliteSink(SqliteStoreConfig(str(path))).ensure("customers", name, {})
 
 
 def test_unusual_names_of_indexes_work(sink: SqliteSink, path: Path) -> None:
     for name in ("it's", 'a "quoted" one', "ünïcode", "a.b-c", "select"):
-        sink.ensure(name, {})
+        sink.ensure(name, FIRST, {})
         sink.write(batch_of(1, {"a": {"s": "needle"}}, name))
         assert [hit.id for hit in sink.search(name, ["needle"])] == ["a"]
-        sink.mark_seeded(name, MARKER)
-        sink.clear(name)
-        assert held(sink, name) == {}
+        sink.publish(name, MARKER)
+        assert sink.seeded(name) == MARKER
+        sink.drop(name)
+        assert sink.seeded(name) is None
     check(path)

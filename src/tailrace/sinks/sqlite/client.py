@@ -1,10 +1,13 @@
 """The store's file: opened, laid out, and SQLite's errors in Tailrace's words.
 
-    documents                 the documents, for anyone to read
-    tailrace_indexes          the indexes: number, name, mapping, marker
-    tailrace_entries          every id that was written: its number for the search, its version, and since
-                              when it is deleted
-    tailrace_search_<number>  the words of one index (FTS5), by the numbers of the entries
+    documents                 a view for anyone to read: the documents of the generations that are shown
+    tailrace_indexes          the indexes, and the generation of each that readers see
+    tailrace_generations      the generations of all indexes: number, name, mapping, marker
+    tailrace_leaving          the numbers of generations that are being removed
+    tailrace_documents        the documents of all generations
+    tailrace_entries          every id that was written to a generation: its number for the search, its
+                              version, and since when it is deleted
+    tailrace_search_<number>  the words of one generation (FTS5), by the numbers of the entries
     tailrace_texts_<number>   what those words are of: all strings in a document, by the same numbers
 
 The texts are kept beside the documents, not read from them again: the search must be told the very text that
@@ -24,19 +27,27 @@ from urllib.parse import quote as percent
 from tailrace.model.errors import ConfigError, NeedsOperator, TailraceError, Transient
 from tailrace.sinks.sqlite.config import SqliteStoreConfig
 
-FORMAT = 1
+FORMAT = 2
 _FLOOR = (3, 38, 0)
 _LAYOUT = """
-CREATE TABLE documents (
-    "index" TEXT NOT NULL, id TEXT NOT NULL, version INTEGER NOT NULL, document TEXT NOT NULL,
-    PRIMARY KEY ("index", id)
-) WITHOUT ROWID;
 CREATE TABLE tailrace_indexes (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, mapping TEXT NOT NULL, marker TEXT
+    name TEXT NOT NULL PRIMARY KEY, shown INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE tailrace_generations (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, "index" TEXT NOT NULL, name TEXT NOT NULL,
+    mapping TEXT NOT NULL, marker TEXT, UNIQUE ("index", name)
 );
+CREATE TABLE tailrace_leaving (number INTEGER PRIMARY KEY);
+CREATE TABLE tailrace_documents (
+    generation INTEGER NOT NULL, id TEXT NOT NULL, version INTEGER NOT NULL, document TEXT NOT NULL,
+    PRIMARY KEY (generation, id)
+) WITHOUT ROWID;
+CREATE VIEW documents ("index", id, version, document) AS
+    SELECT i.name, d.id, d.version, d.document FROM tailrace_indexes AS i
+    CROSS JOIN tailrace_documents AS d ON d.generation = i.shown;
 CREATE TABLE tailrace_entries (
-    number INTEGER PRIMARY KEY, "index" TEXT NOT NULL, id TEXT NOT NULL, version INTEGER NOT NULL,
-    removed REAL, UNIQUE ("index", id)
+    number INTEGER PRIMARY KEY, generation INTEGER NOT NULL, id TEXT NOT NULL, version INTEGER NOT NULL,
+    removed REAL, UNIQUE (generation, id)
 );
 CREATE INDEX tailrace_removed ON tailrace_entries (removed) WHERE removed IS NOT NULL;
 """
@@ -52,16 +63,6 @@ def words_of(document: str) -> str:
         "(SELECT group_concat(atom, char(10)) FROM "
         f"json_tree(replace({document}, '\\u0000', '\\u0020')) WHERE type = 'text')"
     )
-
-
-def search_table(number: int) -> str:
-    """The name of the full-text index of an index."""
-    return f"tailrace_search_{number}"
-
-
-def texts_table(number: int) -> str:
-    """The name of the table with the texts of an index."""
-    return f"tailrace_texts_{number}"
 
 
 def connect(config: SqliteStoreConfig, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
@@ -129,26 +130,16 @@ def writing(connection: sqlite3.Connection, config: SqliteStoreConfig) -> Iterat
             raise
 
 
-def add_index(connection: sqlite3.Connection, number: int) -> None:
-    """The full-text index of an index, empty. Inside a transaction."""
-    search, texts = search_table(number), texts_table(number)
-    connection.execute(f"CREATE TABLE {texts} (number INTEGER PRIMARY KEY, words TEXT)")
-    connection.execute(
-        f"CREATE VIRTUAL TABLE {search} USING fts5(words, content='{texts}', content_rowid='number',"
-        " tokenize='unicode61 remove_diacritics 2')"
-    )
-
-
-def drop_index(connection: sqlite3.Connection, number: int) -> None:
-    """Remove the full-text index of an index. Inside a transaction."""
-    connection.execute(f"DROP TABLE {search_table(number)}")
-    connection.execute(f"DROP TABLE {texts_table(number)}")
-
-
-def number_of(connection: sqlite3.Connection, name: str) -> int | None:
-    """The number of an index; None where there is none."""
-    row = connection.execute("SELECT number FROM tailrace_indexes WHERE name = ?", (name,)).fetchone()
-    return None if row is None else int(row[0])
+@contextmanager
+def reading(connection: sqlite3.Connection, config: SqliteStoreConfig) -> Iterator[None]:
+    """Several reads of one moment, whoever writes or publishes meanwhile."""
+    with translated(config):
+        connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
 
 def _lay_out(connection: sqlite3.Connection, config: SqliteStoreConfig) -> None:
@@ -184,14 +175,20 @@ def _use_wal(connection: sqlite3.Connection, config: SqliteStoreConfig) -> None:
 
 def _format(connection: sqlite3.Connection, config: SqliteStoreConfig) -> int:
     """The format of the file, 0 where it is new; ConfigError where it is something else."""
-    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    # In this order: another process may lay it out between the two, and then both are there.
     names = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if names and "tailrace_indexes" not in names:
         raise _foreign(config)
     if found > FORMAT:
         raise ConfigError(
             f"the document store {config.path} was written by a newer Tailrace",
             remedy="upgrade tailrace to at least the version that wrote it",
+        )
+    if names and found < FORMAT:
+        raise ConfigError(
+            f"the document store {config.path} is of format {found}, which this Tailrace no longer reads",
+            remedy=f"remove {config.path}; the pipeline fills it again",
         )
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tailrace.model.errors import UsageError
 from tailrace.sinks.contract import Hit
-from tailrace.sinks.sqlite.client import search_table
+from tailrace.sinks.sqlite.generations import search_table
 
 # Private characters: no text has them by chance.
 _BEGIN, _END = "\ue000", "\ue001"
@@ -24,8 +24,8 @@ def expression(words: Sequence[str], *, raw: bool = False) -> str:
     return " ".join('"' + word.replace('"', '""').replace("\0", " ") + '"' for word in words)
 
 
-def find(connection: sqlite3.Connection, index: str, number: int, match: str, limit: int) -> list[Hit]:
-    """The best documents for an expression, best first, equal ones by id."""
+def find(connection: sqlite3.Connection, number: int, match: str, limit: int) -> list[Hit]:
+    """The best documents of a generation for an expression, best first, equal ones by id."""
     table = search_table(number)
     # Two steps: the excerpt is dear, and only those that are shown need one.
     best = (
@@ -38,9 +38,9 @@ def find(connection: sqlite3.Connection, index: str, number: int, match: str, li
             f"WITH best AS MATERIALIZED ({best})"
             f" SELECT b.id, d.version, -b.score, snippet({table}, 0, :begin, :end, '…', {_EXCERPT_TOKENS}),"
             f" d.document FROM best AS b CROSS JOIN {table} ON {table}.rowid = b.number"
-            ' CROSS JOIN documents AS d ON d."index" = :index AND d.id = b.id'
+            " CROSS JOIN tailrace_documents AS d ON d.generation = :number AND d.id = b.id"
             f" WHERE {table} MATCH :match ORDER BY b.score, b.id",
-            {"match": match, "limit": limit, "index": index, "begin": _BEGIN, "end": _END},
+            {"match": match, "limit": limit, "number": number, "begin": _BEGIN, "end": _END},
         ).fetchall()
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:

@@ -3,6 +3,9 @@
 A piece of a batch is first put into a temporary table of the connection, with the words of its documents: the
 dear part of the work, done while others may write. Then one short transaction compares versions and changes
 documents, entries and words together, by one statement each.
+
+Generations that have left are removed beside that: for a moment by who made them leave, and then a little
+with every write, by whichever process it is.
 """
 
 from __future__ import annotations
@@ -17,20 +20,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.model.errors import ConfigError, NeedsOperator, UsageError
+from tailrace.model.errors import ConfigError, NeedsOperator, Transient, UsageError
 from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Hit, Marker, Rejection
-from tailrace.sinks.sqlite import search
-from tailrace.sinks.sqlite.client import (
-    add_index,
-    connect,
-    drop_index,
-    number_of,
-    search_table,
-    texts_table,
-    translated,
-    words_of,
-    writing,
-)
+from tailrace.sinks.sqlite import generations, search
+from tailrace.sinks.sqlite.client import connect, reading, translated, words_of, writing
 from tailrace.sinks.sqlite.config import SqliteStoreConfig
 from tailrace.sinks.sqlite.encode import NOT_JSON, pieces, sift
 
@@ -38,6 +31,14 @@ from tailrace.sinks.sqlite.encode import NOT_JSON, pieces, sift
 _INHERITED: list[sqlite3.Connection] = []
 _PRUNE_EVERY = 60.0
 _PRUNE_ROWS = 10_000
+# How long a call may spend on removing what has left, and a transaction of it: others wait for that one.
+_REMOVE_FOR = 2.0
+_REMOVE_BESIDE_WRITES = 0.05
+_REMOVE_PIECE = 0.05
+_REMOVE_ROWS, _REMOVE_MAX_ROWS = 500, 20_000
+_RETIRE_ROWS = 10_000
+# A writer spends at most a tenth of its time on it.
+_REMOVE_SHARE = 10
 _INCOMING = (
     "CREATE TABLE IF NOT EXISTS temp.incoming (id TEXT NOT NULL, document TEXT, words TEXT, valid INTEGER)"
 )
@@ -48,15 +49,15 @@ _PUT_VALID = (
 )
 _STALE = (
     "DELETE FROM temp.incoming WHERE EXISTS (SELECT 1 FROM tailrace_entries AS e"
-    ' WHERE e."index" = :index AND e.id = incoming.id AND e.version > :version)'
+    " WHERE e.generation = :number AND e.id = incoming.id AND e.version > :version)"
 )
 _ENTER = (
-    'INSERT INTO tailrace_entries ("index", id, version, removed)'
-    " SELECT :index, id, :version, CASE WHEN document IS NULL THEN :now END FROM temp.incoming WHERE true"
-    ' ON CONFLICT ("index", id) DO UPDATE SET version = excluded.version, removed = excluded.removed'
+    "INSERT INTO tailrace_entries (generation, id, version, removed)"
+    " SELECT :number, id, :version, CASE WHEN document IS NULL THEN :now END FROM temp.incoming WHERE true"
+    " ON CONFLICT (generation, id) DO UPDATE SET version = excluded.version, removed = excluded.removed"
 )
 _NUMBERED = (
-    'temp.incoming AS i CROSS JOIN tailrace_entries AS e ON e."index" = :index AND e.id = i.id'
+    "temp.incoming AS i CROSS JOIN tailrace_entries AS e ON e.generation = :number AND e.id = i.id"
     " {kind} JOIN {texts} AS t ON t.number = e.number"
 )
 # A document whose strings are as they were keeps its words.
@@ -74,16 +75,16 @@ _TEXTS = (
 )
 _NO_TEXTS = (
     "DELETE FROM {texts} WHERE number IN (SELECT e.number FROM temp.incoming AS i"
-    ' CROSS JOIN tailrace_entries AS e ON e."index" = :index AND e.id = i.id WHERE i.words IS NULL)'
+    " CROSS JOIN tailrace_entries AS e ON e.generation = :number AND e.id = i.id WHERE i.words IS NULL)"
 )
 _REMOVE = (
-    'DELETE FROM documents WHERE "index" = :index'
+    "DELETE FROM tailrace_documents WHERE generation = :number"
     " AND id IN (SELECT id FROM temp.incoming WHERE document IS NULL)"
 )
 _STORE = (
-    'INSERT INTO documents ("index", id, version, document)'
-    " SELECT :index, id, :version, document FROM temp.incoming WHERE document IS NOT NULL"
-    ' ON CONFLICT ("index", id) DO UPDATE SET version = excluded.version, document = excluded.document'
+    "INSERT INTO tailrace_documents (generation, id, version, document)"
+    " SELECT :number, id, :version, document FROM temp.incoming WHERE document IS NOT NULL"
+    " ON CONFLICT (generation, id) DO UPDATE SET version = excluded.version, document = excluded.document"
 )
 _PRUNE = (
     "DELETE FROM tailrace_entries WHERE number IN"
@@ -102,67 +103,62 @@ class SqliteSink(DocumentSink):
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int, int] | None = None
         self._pruned = 0.0
+        self._remove_again = 0.0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (SqliteSink, (self._config,))
 
-    def ensure(self, index: str, mapping: Mapping[str, Any]) -> None:
-        if not index or "\0" in index:
-            raise ConfigError("an index of the document store needs a name, without NUL characters")
+    def ensure(self, index: str, generation: str, mapping: Mapping[str, Any]) -> None:
+        for name in (index, generation):
+            if not name or "\0" in name:
+                raise ConfigError(
+                    "an index of the document store and its generation need names, without NUL characters"
+                )
         text = json.dumps(mapping, ensure_ascii=False, sort_keys=True)
         connection = self._open()
-        with translated(self._config):
-            mapped = connection.execute(
-                "SELECT mapping FROM tailrace_indexes WHERE name = ?", (index,)
-            ).fetchone()
-        if mapped == (text,):
-            return
-        with writing(connection, self._config):
-            held = number_of(connection, index)
-            connection.execute(
-                "INSERT INTO tailrace_indexes (name, mapping) VALUES (?, ?)"
-                " ON CONFLICT (name) DO UPDATE SET mapping = excluded.mapping",
-                (index, text),
-            )
-            if held is None:
-                add_index(connection, self._number(connection, index))
+        with reading(connection, self._config):
+            settled = generations.is_settled(connection, index, generation, text)
+        if not settled:
+            with writing(connection, self._config):
+                generations.settle(connection, index, generation, text)
+        self._remove(connection, _REMOVE_FOR)
 
     def seeded(self, index: str) -> Marker | None:
         connection = self._open()
         with translated(self._config):
-            row = connection.execute(
-                "SELECT marker FROM tailrace_indexes WHERE name = ?", (index,)
-            ).fetchone()
-        return None if row is None or row[0] is None else Marker(**json.loads(row[0]))
+            marker = generations.marker_of(connection, index)
+        return None if marker is None else Marker(**json.loads(marker))
 
-    def mark_seeded(self, index: str, marker: Marker) -> None:
+    def holds(self, index: str, generation: str) -> bool:
+        connection = self._open()
+        with translated(self._config):
+            return generations.number_of(connection, index, generation) is not None
+
+    def publish(self, index: str, marker: Marker) -> None:
         connection = self._open()
         with writing(connection, self._config):
-            self._number(connection, index)
-            connection.execute(
-                "UPDATE tailrace_indexes SET marker = ? WHERE name = ?", (json.dumps(asdict(marker)), index)
-            )
+            number = self._number(connection, index, marker.generation)
+            generations.show(connection, index, number, json.dumps(asdict(marker)))
+        self._remove(connection, _REMOVE_FOR)
 
-    def clear(self, index: str) -> None:
+    def drop(self, index: str) -> None:
         connection = self._open()
         with writing(connection, self._config):
-            number = self._number(connection, index)
-            connection.execute("UPDATE tailrace_indexes SET marker = NULL WHERE name = ?", (index,))
-            drop_index(connection, number)
-            connection.execute('DELETE FROM documents WHERE "index" = ?', (index,))
-            connection.execute('DELETE FROM tailrace_entries WHERE "index" = ?', (index,))
-            add_index(connection, number)
+            generations.forget(connection, index)
+        self._remove(connection, _REMOVE_FOR)
 
     def write(self, batch: DocumentBatch) -> DocumentReport:
         if not len(batch):
             return DocumentReport()
         connection = self._open()
         with translated(self._config):
-            number = self._number(connection, batch.index)
+            number = self._number(connection, batch.index, batch.generation)
         ids, documents, rejected = sift(batch, self._config.max_document_bytes)
         report = DocumentReport(rejected=tuple(rejected))
         for rows in pieces(ids, documents, self._config.piece_documents, self._config.piece_bytes):
             report += self._write_piece(connection, number, batch, rows)
+        if time.monotonic() >= self._remove_again:
+            self._remove(connection, _REMOVE_BESIDE_WRITES)
         return report
 
     def _write_piece(
@@ -172,12 +168,14 @@ class SqliteSink(DocumentSink):
         batch: DocumentBatch,
         rows: Sequence[tuple[str, str | None]],
     ) -> DocumentReport:
-        about = {"index": batch.index, "version": batch.version, "now": time.time()}
-        names = {"search": search_table(number), "texts": texts_table(number)}
+        about = {"number": number, "version": batch.version, "now": time.time()}
+        names = {"search": generations.search_table(number), "texts": generations.texts_table(number)}
         try:
             with translated(self._config):
                 rejected = _put(connection, rows)
             with writing(connection, self._config):
+                if not generations.exists(connection, number):
+                    raise self._gone(connection, batch.index, batch.generation)
                 stale = connection.execute(_STALE, about).rowcount
                 deleted, written = connection.execute(
                     "SELECT count(*) FILTER (WHERE document IS NULL), count(document) FROM temp.incoming"
@@ -202,16 +200,59 @@ class SqliteSink(DocumentSink):
         if connection.execute(_PRUNE, (horizon, _PRUNE_ROWS)).rowcount < _PRUNE_ROWS:
             self._pruned = time.monotonic()
 
+    def _remove(self, connection: sqlite3.Connection, seconds: float) -> None:
+        """Remove what has left, for about so long, in short transactions with room for others between."""
+        begun = time.monotonic()
+        rows = _REMOVE_ROWS
+        with translated(self._config):
+            while generations.leaving(connection) is not None:
+                try:
+                    with writing(connection, self._config):
+                        started = time.monotonic()
+                        generations.remove_some(connection, rows)
+                except Transient:
+                    # The disk is full, or others are busy: what was asked for is done, this can wait.
+                    break
+                took = time.monotonic() - started
+                if time.monotonic() + 2 * took > begun + seconds:
+                    break
+                if took < _REMOVE_PIECE / 2:
+                    rows = min(rows * 2, _REMOVE_MAX_ROWS)
+                elif took > _REMOVE_PIECE:
+                    rows = max(rows // 2, 1)
+                time.sleep(took)
+        self._remove_again = time.monotonic() + _REMOVE_SHARE * (time.monotonic() - begun)
+
+    def retire(self, index: str, generation: str, version: int) -> int:
+        connection = self._open()
+        deleted = 0
+        while True:
+            with translated(self._config):
+                number = self._number(connection, index, generation)
+                old = connection.execute(
+                    "SELECT id FROM tailrace_documents WHERE generation = ? AND version < ? LIMIT ?",
+                    (number, version, _RETIRE_ROWS),
+                ).fetchall()
+            if not old:
+                return deleted
+            ids = pa.array([id_ for (id_,) in old], pa.string())
+            nothing = pa.nulls(len(ids), pa.string())
+            deleted += self.write(DocumentBatch(index, generation, ids, nothing, version)).deleted
+
     def flush(self) -> None:
         """Every write has committed already."""
 
-    def read(self, index: str) -> pa.Table:
+    def read(self, index: str, generation: str | None = None) -> pa.Table:
         connection = self._open()
-        with translated(self._config):
-            if number_of(connection, index) is None:
-                raise self._unknown(connection, index)
+        with reading(connection, self._config):
+            number = self._shown(connection, index)
+            if generation is not None:
+                number = generations.number_of(connection, index, generation) or 0
+                if not number:
+                    raise UsageError(f"index {index} has no generation {generation} in {self._config.path}")
             rows = connection.execute(
-                'SELECT id, version, document FROM documents WHERE "index" = ? ORDER BY id', (index,)
+                "SELECT id, version, document FROM tailrace_documents WHERE generation = ? ORDER BY id",
+                (number,),
             ).fetchall()
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [(), (), ()]
         types = (pa.string(), pa.int64(), pa.large_string())
@@ -225,11 +266,9 @@ class SqliteSink(DocumentSink):
         """
         connection = connect(self._config, "ro")
         try:
-            with translated(self._config):
-                number = number_of(connection, index)
-                if number is None:
-                    raise self._unknown(connection, index)
-                return search.find(connection, index, number, search.expression(words, raw=raw), limit)
+            with reading(connection, self._config):
+                number = self._shown(connection, index)
+                return search.find(connection, number, search.expression(words, raw=raw), limit)
         finally:
             connection.close()
 
@@ -252,21 +291,33 @@ class SqliteSink(DocumentSink):
         self._file = _identity(self._config.path)
         return self._connection
 
-    def _number(self, connection: sqlite3.Connection, index: str) -> int:
-        number = number_of(connection, index)
+    def _number(self, connection: sqlite3.Connection, index: str, generation: str) -> int:
+        number = generations.number_of(connection, index, generation)
         if number is None:
-            raise NeedsOperator(
+            raise self._gone(connection, index, generation)
+        return number
+
+    def _gone(self, connection: sqlite3.Connection, index: str, generation: str) -> NeedsOperator:
+        if generations.shown(connection, index) is None:
+            return NeedsOperator(
                 f"the document store {self._config.path} has no index {index}: was the file replaced?",
                 remedy="start the pipeline again; it fills the index anew",
             )
-        return number
-
-    def _unknown(self, connection: sqlite3.Connection, index: str) -> UsageError:
-        names = [str(name) for (name,) in connection.execute("SELECT name FROM tailrace_indexes ORDER BY 1")]
-        return UsageError(
-            f"there is no index {index} in the document store {self._config.path}",
-            remedy=f"its indexes: {', '.join(names)}" if names else "it has no index yet: tailrace run",
+        return NeedsOperator(
+            f"generation {generation} of index {index} is gone: another filling has taken its place",
+            remedy="start the pipeline again; it goes on with the filling that there is, or begins a new one",
+            place=self._config.path,
         )
+
+    def _shown(self, connection: sqlite3.Connection, index: str) -> int:
+        number = generations.shown(connection, index)
+        if number is None:
+            names = generations.names(connection)
+            raise UsageError(
+                f"there is no index {index} in the document store {self._config.path}",
+                remedy=f"its indexes: {', '.join(names)}" if names else "it has no index yet: tailrace run",
+            )
+        return number
 
 
 def _put(connection: sqlite3.Connection, rows: Sequence[tuple[str, str | None]]) -> tuple[Rejection, ...]:
