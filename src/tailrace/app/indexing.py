@@ -1,4 +1,4 @@
-"""What the indexes of a configuration mean for a source: their plans, their sinks, what they need of capture."""
+"""What the indexes of a configuration mean: their plans, their sinks, what they need of capture."""
 
 from __future__ import annotations
 

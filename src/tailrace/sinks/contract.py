@@ -287,6 +287,10 @@ class DocumentSink(ABC):
         """
 
     @abstractmethod
+    def holds(self, index: str, generation: str) -> bool:
+        """Whether the generation is there, shown or being filled. True where the sink keeps nothing."""
+
+    @abstractmethod
     def publish(self, index: str, marker: Marker) -> None:
         """Generation `marker.generation` is complete: record its marker and show it to readers, in one step.
 
@@ -301,6 +305,14 @@ class DocumentSink(ABC):
 
         NeedsOperator where the generation is gone, for the writer is a late one of an abandoned filling.
         Nothing is shown of what it brings.
+        """
+
+    @abstractmethod
+    def retire(self, index: str, generation: str, version: int) -> int:
+        """Delete, as of `version`, every document of a lower one; returns how many.
+
+        For who has written every document that there is at that version. Flush afterwards, as after a write.
+        A sink that keeps nothing has nothing to delete.
         """
 
     @abstractmethod

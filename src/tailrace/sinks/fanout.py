@@ -54,6 +54,9 @@ class FanOut(DocumentSink):
             horizon=max(marker.horizon for marker in found),
         )
 
+    def holds(self, index: str, generation: str) -> bool:
+        return all(sink.holds(index, generation) for sink in self._keepers)
+
     def publish(self, index: str, marker: Marker) -> None:
         """Each sink shows it in one step of its own; one that failed gets there when it comes again."""
         self._all(lambda sink: sink.publish(index, marker))
@@ -61,6 +64,9 @@ class FanOut(DocumentSink):
     def write(self, batch: DocumentBatch) -> DocumentReport:
         """What all of them did: a document counts as written where every sink wrote it."""
         return merged(list(self.sinks), self._all(lambda sink: sink.write(batch)))
+
+    def retire(self, index: str, generation: str, version: int) -> int:
+        return max(self._all(lambda sink: sink.retire(index, generation, version)))
 
     def flush(self) -> None:
         self._all(lambda sink: sink.flush())

@@ -54,6 +54,11 @@ class MemoryDocumentSink(DocumentSink):
             one = self._indexes.get(index)
             return None if one is None else one.generations[one.shown].marker
 
+    def holds(self, index: str, generation: str) -> bool:
+        with self._lock:
+            one = self._indexes.get(index)
+            return one is not None and generation in one.generations
+
     def publish(self, index: str, marker: Marker) -> None:
         with self._lock:
             self._existing(index, marker.generation).marker = marker
@@ -75,6 +80,13 @@ class MemoryDocumentSink(DocumentSink):
                 written += document is not None
                 deleted += document is None
         return DocumentReport(written, deleted, stale)
+
+    def retire(self, index: str, generation: str, version: int) -> int:
+        with self._lock:
+            held = self._existing(index, generation).held
+            old = [id_ for id_, (at, document) in held.items() if at < version and document is not None]
+            held.update(dict.fromkeys(old, (version, None)))
+        return len(old)
 
     def flush(self) -> None:
         """Nothing is held back."""

@@ -65,6 +65,9 @@ class StdoutDocumentSink(DocumentSink):
     def seeded(self, index: str) -> Marker | None:  # noqa: ARG002
         return None
 
+    def holds(self, index: str, generation: str) -> bool:  # noqa: ARG002
+        return True
+
     def publish(self, index: str, marker: Marker) -> None:
         """Nothing is kept that could be shown."""
 
@@ -74,6 +77,9 @@ class StdoutDocumentSink(DocumentSink):
         self._stream.send(buffer_of(document_lines(batch)))
         deleted = batch.documents.null_count
         return DocumentReport(written=len(batch) - deleted, deleted=deleted)
+
+    def retire(self, index: str, generation: str, version: int) -> int:  # noqa: ARG002
+        return 0
 
     def flush(self) -> None:
         """Every write has flushed already."""
