@@ -15,6 +15,7 @@ from tailrace.app.backends import (
     table_sink_for,
 )
 from tailrace.app.judging import check
+from tailrace.app.letters import dead_letters, retry_dead_letters
 from tailrace.app.operations import (
     control,
     control_of_query,
@@ -42,6 +43,7 @@ __all__ = [
     "checkpoint_of",
     "control",
     "control_of_query",
+    "dead_letters",
     "document_sink_for",
     "feed_sink_for",
     "forget_consumer",
@@ -54,6 +56,7 @@ __all__ = [
     "rebase",
     "refuse_while_running",
     "release",
+    "retry_dead_letters",
     "search",
     "setup",
     "spark_log_of",

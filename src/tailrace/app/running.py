@@ -32,6 +32,7 @@ def pipeline_spec(config: Config, *, on_data_loss: str | None = None) -> Pipelin
 
     `on_data_loss` overrides what the configuration says of it.
     """
+    from tailrace.engine.deadletters import DIRECTORY
     from tailrace.engine.spec import PipelineSpec
 
     with opened(config) as capture:
@@ -75,7 +76,7 @@ def pipeline_spec(config: Config, *, on_data_loss: str | None = None) -> Pipelin
         feeds=feeds,
         indexes=indexes,
         on_error=config.on_error,
-        dead_letters=str(state / "deadletters"),
+        dead_letters=str(state / DIRECTORY),
         spark_log=str(spark_log_of(config)),
     )
 

@@ -20,6 +20,8 @@ from pathlib import Path
 from tailrace.model.errors import StateUnreadable, Transient
 from tailrace.sinks.contract import Rejection
 
+# In the state directory, beside the rows that mirrors passed over.
+DIRECTORY = "deadletters"
 NAME = "documents.ndjson"
 # Takes an index and ids, builds and writes their documents, and returns what is rejected still.
 Rebuild = Callable[[str, Sequence[str]], Sequence[Rejection]]

@@ -6,6 +6,7 @@ Everything here only looks. It works while the pipeline runs and while it does n
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,6 +15,9 @@ from typing import Literal
 from tailrace.capture.contract import Capture, Consumer, Lag
 from tailrace.changelog.filesystem import listing, open_filesystem
 from tailrace.changelog.owner import Owner, read_owner
+from tailrace.engine.deadletters import DIRECTORY as LETTERS
+from tailrace.engine.deadletters import DeadLetters
+from tailrace.engine.documents.state import States
 from tailrace.engine.progress import committed, lately
 from tailrace.model.errors import NeedsOperator
 from tailrace.model.table import TableRef, shell_name
@@ -52,6 +56,26 @@ class TableStatus:
 
 
 @dataclass(frozen=True)
+class IndexStatus:
+    """An index: `waiting` for its filling to begin, being filled (`filling`), or `complete`.
+
+    How far a filling is, is told by the snapshot of its `root`. `reason` says why it is filled again.
+    `dead_letters` are documents that were passed over.
+    """
+
+    index: str
+    root: str
+    state: Literal["waiting", "filling", "complete"]
+    generation: str | None
+    rows_done: int | None = None
+    rows: int | None = None
+    rate: float | None = None
+    seconds_left: float | None = None
+    reason: str | None = None
+    dead_letters: int = 0
+
+
+@dataclass(frozen=True)
 class Status:
     """One look at a pipeline. A value that does not exist yet is None."""
 
@@ -71,6 +95,7 @@ class Status:
     changelog_segments: int
     consumers: list[Consumer] = field(default_factory=list)
     tables: list[TableStatus] = field(default_factory=list)
+    indexes: list[IndexStatus] = field(default_factory=list)
     # Why the running pipeline takes no snapshot chunks, and which of its limits it cannot keep.
     snapshots_wait: str | None = None
     limits_unseen: list[str] = field(default_factory=list)
@@ -128,10 +153,42 @@ def read_status(
             replace(found, problem=_problem(ref, offset, generations) or found.problem)
             for ref, found in ((ref, tables_now.of(ref)) for ref in tables)
         ],
+        indexes=_indexes(state, tables_now),
         snapshots_wait=wait.reason if wait is not None else None,
         limits_unseen=list(unseen),
         waits_for=hidden.reason if hidden is not None else None,
     )
+
+
+def _indexes(state: str, tables: Tables) -> list[IndexStatus]:
+    """The indexes as the last run left them."""
+    states = States(state)
+    if not states.names:
+        return []
+    letters = Counter(letter.index for letter in DeadLetters(f"{state}/{LETTERS}").letters())
+    found = []
+    for name in states.names:
+        if (one := states.get(name)) is None:
+            continue
+        status = IndexStatus(
+            name,
+            one.root,
+            "waiting" if not one.generation else "complete" if one.complete else "filling",
+            one.generation or None,
+            reason=one.again or None,
+            dead_letters=letters[name],
+        )
+        table = tables.named(one.root)
+        if status.state == "filling" and table.snapshot == "running":
+            status = replace(
+                status,
+                rows_done=table.rows_done,
+                rows=table.rows,
+                rate=table.rate,
+                seconds_left=table.seconds_left,
+            )
+        found.append(status)
+    return found
 
 
 def living_owner(state: str) -> str | None:
@@ -180,7 +237,12 @@ class Tables:
 
     def of(self, ref: TableRef) -> TableStatus:
         """One table's."""
-        name = str(ref)
+        found, cursor = self.named(str(ref)), self._cursors.get(str(ref))
+        missing = cursor is not None and found.snapshot in ("running", "stopped") and cursor.short
+        return replace(found, problem=_missing(ref, cursor)) if missing and cursor is not None else found
+
+    def named(self, name: str) -> TableStatus:
+        """The table's of this name."""
         cursor, asked, paused = self._cursors.get(name), name in self._requested, name in self._paused
         if cursor is None or cursor.of == 0:
             return TableStatus(name, "none", requested=asked, paused=paused)
@@ -195,7 +257,6 @@ class Tables:
             asked,
             paused,
             where=plan.where if plan is not None else None,
-            problem=_missing(ref, cursor) if cursor.short else None,
         )
         if plan is None:
             return found

@@ -41,7 +41,6 @@ class Build:
     generation: str
     version: int
     sink: DocumentSink
-    source: SourceOptions
     strict: bool = True
 
     def keys(self, capture: Capture, keys: pa.Table) -> DocumentReport:
@@ -106,13 +105,14 @@ class Task:
     """What one task of Spark does: `keys`, Arrow tables as bytes, or `chunks` of the root table."""
 
     build: Build
+    source: SourceOptions
     keys: tuple[bytes, ...] = ()
     chunks: tuple[Chunk, ...] = ()
 
     def run(self) -> DocumentReport:
         """Open source and sink, build, write, flush."""
         report = DocumentReport()
-        source, sink = closing(open_capture(self.build.source)), closing(self.build.sink)
+        source, sink = closing(open_capture(self.source)), closing(self.build.sink)
         with source as capture, sink, capture.together():
             for data in self.keys:
                 report += self.build.keys(capture, unpacked(data))

@@ -30,7 +30,7 @@ from tailrace.engine.spec import Index, PipelineSpec
 from tailrace.model.change import ChangeBatch, Op
 from tailrace.runtime.observer import Observer
 from tailrace.sinks.contract import DocumentReport, Marker, Progress
-from tailrace.spark.offsets import Cursor, Offset
+from tailrace.spark.offsets import Offset
 from tailrace.spark.opening import open_capture
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.plans import PlanStore
@@ -79,7 +79,7 @@ class Indexes:
                 continue
             if offset is not None:
                 self._plans().request(index.root)
-            self._states.put(index.name, IndexState(index.plan.schema_hash, again=why))
+            self._states.put(index.name, IndexState(str(index.root), index.plan.schema_hash, again=why))
             self._observer.event("index.filling", index=index.name, reason=why)
         self._states.keep_only({index.name for index in self._spec.indexes})
 
@@ -123,7 +123,7 @@ class Indexes:
 
     def _advanced(self, index: Index, batch: Batch) -> IndexState:
         """The index's state for this batch: a new generation where the root's snapshot begins with it."""
-        state = self._states.get(index.name) or IndexState(index.plan.schema_hash)
+        state = self._states.get(index.name) or IndexState(str(index.root), index.plan.schema_hash)
         cursor = batch.end.snapshots.get(str(index.root))
         tables = {
             name: found.generation
@@ -134,7 +134,12 @@ class Indexes:
             generation = f"{index.plan.schema_hash[:8]}-{cursor.plan}"
             index.sink.ensure(index.name, generation, index.mapping)
             state = IndexState(
-                index.plan.schema_hash, generation, cursor.plan, horizon=batch.horizon, tables=tables
+                str(index.root),
+                index.plan.schema_hash,
+                generation,
+                cursor.plan,
+                horizon=batch.horizon,
+                tables=tables,
             )
             self._states.put(index.name, state)
             self._observer.event("index.filling", index=index.name, reason="the snapshot of its root begins")
@@ -176,7 +181,6 @@ class Indexes:
             generation=state.generation,
             version=batch.progress.end,
             sink=index.sink,
-            source=self._options,
             strict=index.on_error == "stop",
         )
         capture = self._opened()
@@ -191,7 +195,7 @@ class Indexes:
                     return DocumentReport()
                 if len(affected) <= FEW or index.sink.local:
                     return build.keys(capture, affected.keys)
-            return spread_keys(spark, build, affected.keys)
+            return spread_keys(spark, self._options, build, affected.keys)
 
         report = patiently(attempt)
         if report.rejected:
@@ -221,7 +225,7 @@ class Indexes:
         if build.sink.local:
             report = sum((build.chunk(capture, chunk) for chunk in chunks), DocumentReport())
         else:
-            report = spread_chunks(spark, build, chunks)
+            report = spread_chunks(spark, self._options, build, chunks)
         retired = build.sink.retire(build.index, build.generation, build.version)
         build.sink.flush()
         return report + DocumentReport(deleted=retired)
@@ -271,12 +275,6 @@ class Indexes:
 
     def _plans(self) -> PlanStore:
         return PlanStore(*open_filesystem(self._spec.options["stateDir"]))
-
-
-def filling(state: IndexState, cursors: Mapping[str, Cursor], root: str) -> Cursor | None:
-    """The cursor of the snapshot that fills an index, where it has begun and is not complete."""
-    cursor = cursors.get(root)
-    return cursor if cursor is not None and cursor.plan == state.plan and not state.complete else None
 
 
 def _begins(changes: Sequence[ChangeBatch], index: Index) -> bool:

@@ -12,6 +12,7 @@ from tailrace.engine.documents.build import PIECE, Build, Task, packed
 from tailrace.model.errors import TailraceError
 from tailrace.sinks.contract import DocumentReport
 from tailrace.spark.crossing import TailraceSourceError, cause
+from tailrace.spark.options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,18 +21,20 @@ if TYPE_CHECKING:
 TASKS = 2
 
 
-def spread_keys(spark: SparkSession, build: Build, keys: pa.Table) -> DocumentReport:
+def spread_keys(spark: SparkSession, source: SourceOptions, build: Build, keys: pa.Table) -> DocumentReport:
     """Build and write the documents of these keys on the executors."""
     tasks = spark.sparkContext.defaultParallelism * TASKS
     size = max(1, min(PIECE, -(-keys.num_rows // tasks)))
     pieces = [packed(keys.slice(start, size)) for start in range(0, keys.num_rows, size)]
-    return _run(spark, [Task(build, keys=tuple(run)) for run in _dealt(pieces, tasks)])
+    return _run(spark, [Task(build, source, keys=tuple(run)) for run in _dealt(pieces, tasks)])
 
 
-def spread_chunks(spark: SparkSession, build: Build, chunks: Sequence[Chunk]) -> DocumentReport:
+def spread_chunks(
+    spark: SparkSession, source: SourceOptions, build: Build, chunks: Sequence[Chunk]
+) -> DocumentReport:
     """Build and write the documents of all root rows on the executors."""
     tasks = spark.sparkContext.defaultParallelism * TASKS
-    return _run(spark, [Task(build, chunks=tuple(run)) for run in _dealt(chunks, tasks)])
+    return _run(spark, [Task(build, source, chunks=tuple(run)) for run in _dealt(chunks, tasks)])
 
 
 def _dealt(items: Sequence[Any], tasks: int) -> list[list[Any]]:

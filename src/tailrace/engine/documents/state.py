@@ -16,13 +16,14 @@ FILE, KIND = "documents.json", "documents"
 
 @dataclass(frozen=True)
 class IndexState:
-    """One index. Without a generation it waits for the snapshot of its root to begin.
+    """One index, whose `root` is a table. Without a generation it waits for the root's snapshot to begin.
 
     `plan` is that snapshot's, `tables` are the generations of capture of the other tables at that time, and
     `horizon` is that of link state: where one of these changes, changes may have been missed. `again` says
     why it is to be filled again, from the next snapshot of its root on.
     """
 
+    root: str
     schema_hash: str
     generation: str = ""
     plan: str = ""
@@ -40,6 +41,11 @@ class States:
         self._fs, root = open_filesystem(state_dir)
         self._path = f"{root}/{FILE}"
         self._known: dict[str, IndexState] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The indexes that are known."""
+        return sorted(self._all())
 
     def get(self, index: str) -> IndexState | None:
         """An index that is known."""
