@@ -73,6 +73,8 @@ def render(look: Look, title: str, spinner: RenderableType) -> RenderableType:
         parts.append(bar)
     if look.tables:
         parts.append(_tables(look))
+    if look.indexes:
+        parts.append(_indexes(look))
     return Group(*parts)
 
 
@@ -109,6 +111,19 @@ def _numbers(look: Look) -> Group:
         took = seconds(look.last_batch_seconds)
         lines.append(f"  last batch {seconds(look.last_batch_ago)} ago, took {took}")
     return Group(*(Text(line, style="dim") for line in lines))
+
+
+def _indexes(look: Look) -> Table:
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 2))
+    table.add_column("index")
+    for name in ("documents written", "deleted"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for name, count in sorted(look.indexes.items()):
+        words = ["being filled"] if count.filling else []
+        words += [counted(count.rejected, "dead letter")] if count.rejected else []
+        table.add_row(Text(name), f"{count.written:,}", f"{count.deleted:,}", Text(", ".join(words)))
+    return table
 
 
 def _tables(look: Look) -> Table:

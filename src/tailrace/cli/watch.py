@@ -22,6 +22,16 @@ class TableCount:
     deleted: int = 0
 
 
+@dataclass
+class IndexCount:
+    """What moved for one index since the run began, and whether it is being filled."""
+
+    written: int = 0
+    deleted: int = 0
+    rejected: int = 0
+    filling: bool = False
+
+
 @dataclass(frozen=True)
 class SnapshotLook:
     """How far a table's snapshot is; rows are estimates."""
@@ -55,6 +65,12 @@ class Look:
     uptime: float
     trouble: str | None = None
     snapshots: tuple[SnapshotLook, ...] = ()
+    indexes: dict[str, IndexCount] = field(default_factory=dict)
+
+    @property
+    def documents(self) -> int:
+        """How many documents were written or deleted."""
+        return sum(count.written + count.deleted for count in self.indexes.values())
 
 
 @dataclass
@@ -69,6 +85,7 @@ class Watch:
     def __post_init__(self) -> None:
         self._state = "Starting Spark"
         self._tables: dict[str, TableCount] = {}
+        self._indexes: dict[str, IndexCount] = {}
         self._recent: deque[tuple[float, int]] = deque()
         self._began = self.clock()
         self._batches = self._changes = 0
@@ -100,6 +117,15 @@ class Watch:
                     count = self._count(_name(str(fields["table"])))
                     count.written += int(fields["written"])
                     count.deleted += int(fields["deleted"])
+                case "index.filling":
+                    self._index(fields).filling = True
+                case "index.complete":
+                    self._index(fields).filling = False
+                case "index.written":
+                    index = self._index(fields)
+                    index.written += int(fields["written"])
+                    index.deleted += int(fields["deleted"])
+                    index.rejected += int(fields["rejected"])
                 case "sink.retry":
                     self._state = "Waiting for a sink"
                     self._retry = str(fields["message"]), self.clock() + float(fields["seconds"])
@@ -133,6 +159,7 @@ class Watch:
                 uptime=now - self._began,
                 trouble=self._trouble(now),
                 snapshots=self._snapshots,
+                indexes={name: IndexCount(**vars(count)) for name, count in self._indexes.items()},
             )
 
     def _trouble(self, now: float) -> str | None:
@@ -144,6 +171,9 @@ class Watch:
 
     def _count(self, table: str) -> TableCount:
         return self._tables.setdefault(table, TableCount())
+
+    def _index(self, fields: dict[str, Any]) -> IndexCount:
+        return self._indexes.setdefault(str(fields["index"]), IndexCount())
 
     def _written(self, fields: dict[str, Any]) -> None:
         now = self.clock()

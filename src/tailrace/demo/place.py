@@ -27,8 +27,63 @@ path = "lake"
 
 [[table]]
 name = "*"
+
+[sinks.documents]
+type = "sqlite"
+path = "documents.db"
+
+[[index]]
+name = "customers"
+schema = "customers.schema.yml"
 """
 )
+_SCHEMA = """\
+# A customer with everything that was ordered: one document for each row of customers.
+version: 1
+table: customers
+primary_key: id
+fields:
+  - text: name
+  - keyword: email
+  - keyword: city
+  - boolean: vip
+  - count: order_count
+    table: orders
+    foreign_key: customer_id
+  - has_many: orders
+    table: orders
+    primary_key: id
+    foreign_key: customer_id
+    order_by:
+      - column: ordered_at
+        direction: desc
+    fields:
+      - long: id
+      - keyword: status
+      - text: note
+      - keyword: ordered_at
+      - sum: pieces
+        table: items
+        foreign_key: order_id
+        column: quantity
+        value_type: long
+      - has_many: items
+        table: items
+        primary_key: [order_id, line]
+        foreign_key: order_id
+        fields:
+          - long: line
+          - long: quantity
+          - double: discount
+          - belongs_to: product
+            table: products
+            primary_key: sku
+            column: sku
+            fields:
+              - keyword: sku
+              - text: title
+              - decimal: price
+"""
 
 
 def prepare(directory: Path) -> Path:
@@ -44,5 +99,6 @@ def prepare(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     # First, so that a start that is interrupted here is known as ours.
     config.write_text(_CONFIG, encoding="utf-8")
+    (directory / "customers.schema.yml").write_text(_SCHEMA, encoding="utf-8")
     shop.create(directory / "shop.db")
     return config

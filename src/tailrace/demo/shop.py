@@ -43,6 +43,9 @@ CREATE TABLE items (
   discount REAL,
   PRIMARY KEY (order_id, line)
 );
+CREATE INDEX orders_of_customer ON orders (customer_id);
+CREATE INDEX items_of_product ON items (sku);
+CREATE INDEX product_tags_of_tag ON product_tags (tag_id);
 """
 
 FIRST = (

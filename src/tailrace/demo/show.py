@@ -30,9 +30,9 @@ from tailrace.cli.run import ABORTED, end_children, noise_into
 from tailrace.cli.screen import WIDE
 from tailrace.cli.watch import Watch
 from tailrace.config import Config, load_config
-from tailrace.demo import compare, place, shop
+from tailrace.demo import compare, place, rebuild, shop
 from tailrace.demo.recent import Recent
-from tailrace.demo.view import Picture, TablePicture, line, render, result
+from tailrace.demo.view import DocumentsPicture, Picture, TablePicture, line, render, result
 from tailrace.engine.pipeline import Pipeline
 from tailrace.engine.progress import committed
 from tailrace.engine.spec import Feed
@@ -96,6 +96,8 @@ class Show:
         for name in shop.TABLES:
             mirror = _mirror_rows(self.directory / "lake" / name)
             tables.append(TablePicture(name, source[name], mirror, counts.get(name, 0)))
+        kept = rebuild.count(self.directory / "documents.db")
+        documents = DocumentsPicture(rebuild.INDEX, source[rebuild.INDEX], kept, look.documents)
         if self.first_rows is None and any(table.mirror for table in tables):
             self.first_rows = now
         return Picture(
@@ -106,6 +108,7 @@ class Show:
             lag_seconds=look.lag_seconds,
             rate=look.rate,
             tables=tables,
+            documents=documents,
             recent=self.recent.texts(),
         )
 
@@ -206,7 +209,10 @@ def perform(directory: Path, seconds: float | None) -> int:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     config = load_config(place.prepare(directory), environ={})
     console.print(
-        Text(f"A shop in {directory}/shop.db, traffic from another process, mirrors in {directory}/lake.")
+        Text(
+            f"A shop in {directory}/shop.db, traffic from another process, mirrors in {directory}/lake,"
+            f" documents in {directory}/documents.db."
+        )
     )
     asked = _signals(console)
     show = Show(directory, config, seconds)
@@ -279,8 +285,9 @@ def _catch_up(config: Config, runner: Runner, show: Show, display: Display) -> N
 
 
 def judge(directory: Path, console: Console, show: Show) -> int:
-    """Compare, tell, and give the exit code: 0 only if every mirror equals its table."""
+    """Compare, tell, and give the exit code: 0 only if mirrors and documents are what the source says."""
     differences = compare.compare(directory / "shop.db", directory / "lake", shop.TABLES)
+    differences.append(rebuild.compare(directory / "shop.db", directory / "documents.db"))
     console.print()
     console.print(result(differences))
     changes = sum(show.recent.counts().values())
@@ -288,8 +295,13 @@ def judge(directory: Path, console: Console, show: Show) -> int:
     first = (show.first_rows or show.began) - show.began
     console.print(
         Text(
-            f"{changes:,} changes mirrored; first rows after {first:.1f} s; "
-            + ("every mirror equals its table." if equal else "a mirror is NOT equal to its table."),
+            f"{changes:,} changes mirrored, {show.watch.look().documents:,} documents written; first rows"
+            f" after {first:.1f} s; "
+            + (
+                "every mirror equals its table, every document its rebuild."
+                if equal
+                else "something is NOT equal to the source."
+            ),
             style="bold green" if equal else "bold red",
         )
     )
@@ -301,10 +313,11 @@ def _look_around(directory: Path) -> str:
     programs = Path(sys.executable).parent
     if programs.is_relative_to(Path.cwd()):
         programs = programs.relative_to(Path.cwd())
-    lake = f"{directory}/lake/orders"
+    lake, config = f"{directory}/lake/orders", shlex.quote(f"{directory}/tailrace.toml")
     # Not `to_pyarrow_table`: its threads may still run when the interpreter ends, and then abort it.
     return (
-        f"\nLook around:\n  {programs}/tailrace status -c {shlex.quote(f'{directory}/tailrace.toml')}\n"
+        f"\nLook around:\n  {programs}/tailrace status -c {config}\n"
+        f"  {programs}/tailrace search -c {config} customers kettle\n"
         f"  {programs}/python\n"
         "  >>> from deltalake import DeltaTable, QueryBuilder\n"
         f'  >>> orders = QueryBuilder().register("orders", DeltaTable("{lake}"))\n'

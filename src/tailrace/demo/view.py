@@ -28,6 +28,16 @@ class TablePicture:
 
 
 @dataclass(frozen=True)
+class DocumentsPicture:
+    """The documents of an index: root rows in the source, documents in the store, how many were written."""
+
+    name: str
+    source: int
+    kept: int | None
+    written: int
+
+
+@dataclass(frozen=True)
 class Picture:
     """One moment of the demonstration."""
 
@@ -38,6 +48,7 @@ class Picture:
     lag_seconds: float | None
     rate: float
     tables: Sequence[TablePicture]
+    documents: DocumentsPicture
     recent: Sequence[tuple[str, str, str]] = field(default=())
 
 
@@ -58,10 +69,17 @@ def render(picture: Picture, spinner: Spinner) -> RenderableType:
     for row in picture.tables:
         mirror = Text("–", style="dim") if row.mirror is None else Text(f"{row.mirror:,}")
         table.add_row(row.name, f"{row.source:,}", mirror, f"{row.changes:,}")
+    documents = picture.documents
+    kept = Text("–", style="dim") if documents.kept is None else Text(f"{documents.kept:,}")
+    folded = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    folded.add_column("documents", min_width=14)
+    for name in ("rows in SQLite", "in the store", "written"):
+        folded.add_column(name, justify="right", min_width=14)
+    folded.add_row(documents.name, f"{documents.source:,}", kept, f"{documents.written:,}")
     recent = Table.grid(padding=(0, 2))
     for operation, name, text in picture.recent:
         recent.add_row(Text(f"  {operation}", style=STYLES.get(operation, "")), name, Text(text, style="dim"))
-    return Group(head, Text(_numbers(picture), style="dim"), table, recent)
+    return Group(head, Text(_numbers(picture), style="dim"), table, folded, recent)
 
 
 def line(picture: Picture) -> str:
@@ -70,7 +88,11 @@ def line(picture: Picture) -> str:
         f"{row.name}={row.source}/{'-' if row.mirror is None else row.mirror}" for row in picture.tables
     )
     numbers = _numbers(picture).strip()
-    return f"{picture.elapsed:5.1f} s  {picture.state}: {numbers}; rows in source/mirror: {tables}"
+    documents = "-" if picture.documents.kept is None else picture.documents.kept
+    return (
+        f"{picture.elapsed:5.1f} s  {picture.state}: {numbers}; rows in source/mirror: {tables};"
+        f" documents={documents}"
+    )
 
 
 def _numbers(picture: Picture) -> str:
@@ -83,7 +105,10 @@ def _numbers(picture: Picture) -> str:
 def result(differences: Sequence[Difference]) -> Table:
     """The comparison at the end."""
     table = Table(
-        title="source and mirror, row by row", box=box.SIMPLE_HEAD, header_style="bold", title_justify="left"
+        title="source and mirrors, row by row; documents, rebuilt one by one",
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        title_justify="left",
     )
     table.add_column("table")
     for name in ("rows", "missing", "extra", "different"):
