@@ -9,7 +9,7 @@ import random
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -438,10 +438,11 @@ def test_a_store_of_a_newer_version_is_refused(sink: SqliteSink, path: Path) -> 
 def test_a_store_of_the_first_format_is_refused_with_what_to_do(sink: SqliteSink, path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version=1")
-    for call in (
+    calls: list[Callable[[SqliteSink], object]] = [
         lambda other: other.ensure("customers", FIRST, {}),
         lambda other: other.search("customers", ["x"]),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(ConfigError, match="format 1") as error:
             call(SqliteSink(SqliteStoreConfig(str(path))))
         assert f"remove {path}" in str(error.value.remedy)
