@@ -31,6 +31,7 @@ def indexes_of(config: Config, capture: Capture) -> tuple[Index, ...]:
             sink=_sink(config, index.sinks),
             mapping=derive_mapping(index.schema_).to_json(),
             database=mask_url(config.source.url),
+            backfill=index.backfill,
             on_error=index.on_error,
         )
         for index in config.indexes

@@ -12,6 +12,7 @@ from tailrace.model.change import ChangeBatch
 from tailrace.model.table import TableRef
 from tailrace.sinks.contract import DocumentSink, FeedSink, TableSink
 
+Backfill = Literal["auto", "source", "spark"]
 SchemaPolicy = Literal["evolve", "snapshot", "stop"]
 
 
@@ -46,8 +47,10 @@ class Feed:
 class Index:
     """Keep the documents of a plan in a document sink, under `name`.
 
-    `database` names the source for its marker. `on_error` says what happens to a document that the sink
-    rejects or the source cannot compute: the pipeline stops, or it becomes a dead letter.
+    `database` names the source for its marker. `backfill` says how it is filled: by questions to the
+    `source`, by joins in `spark` over copies of its tables, or by what is likely to cost less. `on_error`
+    says what happens to a document that the sink rejects or the source cannot compute: the pipeline stops, or
+    it becomes a dead letter.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Index:
     sink: DocumentSink
     mapping: Mapping[str, Any]
     database: str = ""
+    backfill: Backfill = "auto"
     on_error: Literal["stop", "skip"] = "stop"
 
     @property

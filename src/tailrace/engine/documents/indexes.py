@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,10 +23,12 @@ from tailrace.changelog.filesystem import open_filesystem
 from tailrace.documents.resolve import Affected, Resolver
 from tailrace.engine.deadletters import DeadLetters
 from tailrace.engine.documents.build import Build, rejected, roots_only
+from tailrace.engine.documents.joined import DIRECTORY, Copies, cheaper, remove_tree
 from tailrace.engine.documents.spread import spread_chunks, spread_keys
 from tailrace.engine.documents.state import IndexState, States
 from tailrace.engine.spec import Index, PipelineSpec
 from tailrace.model.change import ChangeBatch, Op
+from tailrace.model.errors import DataError
 from tailrace.runtime.observer import Observer
 from tailrace.sinks.contract import DocumentReport, Marker, Progress
 from tailrace.spark.offsets import Offset
@@ -103,7 +104,7 @@ class Indexes:
         total = DocumentReport()
         for index in self._spec.indexes:
             begun = time.monotonic()
-            state = self._advanced(index, batch)
+            state = self._advanced(index, batch, spark)
             if not state.generation:
                 # Its filling has not begun, and will show all of this.
                 continue
@@ -121,7 +122,7 @@ class Indexes:
         for index in self._spec.indexes:
             index.sink.close()
 
-    def _advanced(self, index: Index, batch: Batch) -> IndexState:
+    def _advanced(self, index: Index, batch: Batch, spark: SparkSession) -> IndexState:
         """The index's state for this batch: a new generation where the root's snapshot begins with it."""
         state = self._states.get(index.name) or IndexState(str(index.root), index.plan.schema_hash)
         cursor = batch.end.snapshots.get(str(index.root))
@@ -139,6 +140,7 @@ class Indexes:
                 generation,
                 cursor.plan,
                 horizon=batch.horizon,
+                copied=batch.progress.end if self._by_joins(index, cursor.plan, spark) else 0,
                 tables=tables,
             )
             self._states.put(index.name, state)
@@ -168,6 +170,14 @@ class Indexes:
         self._states.put(index.name, state)
         return state
 
+    def _by_joins(self, index: Index, plan_id: str, spark: SparkSession) -> bool:
+        """Whether the index is to be filled from copies."""
+        if index.backfill != "auto" or index.sink.local:
+            return index.backfill == "spark" and not index.sink.local
+        plan = self._plans().find(plan_id)
+        rows = 0 if plan is None else plan.rows(len(plan.chunks))
+        return cheaper(rows, spark.sparkContext.defaultParallelism)
+
     def _changed(
         self, index: Index, state: IndexState, batch: Batch, spark: SparkSession, patiently: Patiently
     ) -> DocumentReport:
@@ -185,39 +195,53 @@ class Indexes:
         )
         capture = self._opened()
 
-        def attempt() -> DocumentReport:
-            with ExitStack() as stack:
-                stack.enter_context(capture.together())
-                affected = self._affected(index, own, capture, batch.horizon)
+        resolver, roots = self._resolvers_of(index, capture)
+        read = [found for one in own if one.table.ref == index.root and len(found := _only(one, Op.READ))]
+        filled = roots.resolve(read, capture)
+
+        def changed() -> DocumentReport:
+            with capture.together():
+                logged = [found for one in own if len(found := _logged(one))]
+                affected = resolver.resolve(logged, capture, since=batch.horizon)
                 if affected.everything:
                     return self._everything(build, capture, spark)
-                if not len(affected):
-                    return DocumentReport()
+                if not state.copied:
+                    affected = resolver.merged([affected, filled])
                 if len(affected) <= FEW or index.sink.local:
                     return build.keys(capture, affected.keys)
             return spread_keys(spark, self._options, build, affected.keys)
 
-        report = patiently(attempt)
+        report = DocumentReport()
+        if state.copied and len(filled) and not state.complete:
+            try:
+                report += patiently(lambda: self._joined(index, state, build, filled, spark))
+            except DataError as error:
+                if index.backfill != "auto":
+                    raise
+                # Some value has no type in Spark; the source can build all of them.
+                self._observer.event("index.filling", index=index.name, reason=error.message)
+                state = replace(state, copied=0)
+                self._states.put(index.name, state)
+        report += patiently(changed)
         if report.rejected:
             self._refused(index, batch.progress.end, report)
         return report
 
-    def _affected(
-        self, index: Index, changes: Sequence[ChangeBatch], capture: Capture, horizon: int
-    ) -> Affected:
+    def _resolvers_of(self, index: Index, capture: Capture) -> tuple[Resolver, Resolver]:
+        """For changes that the log tells, and for rows that were read."""
         if index.name not in self._resolvers:
             whole = Resolver(index.plan, capture.dialect)
             self._resolvers[index.name] = (whole, roots_only(index.plan, capture.dialect))
-        resolver, roots = self._resolvers[index.name]
-        read = [_only(one, Op.READ) for one in changes if one.table.ref == index.root]
-        logged = [_logged(one) for one in changes]
-        touched = resolver.resolve([one for one in logged if len(one)], capture, since=horizon)
-        if touched.everything:
-            return touched
-        filled = roots.resolve([one for one in read if len(one)], capture)
-        if not len(touched) or not len(filled):
-            return filled if len(filled) else touched
-        return resolver.merged([touched, filled])
+        return self._resolvers[index.name]
+
+    def _joined(
+        self, index: Index, state: IndexState, build: Build, filled: Affected, spark: SparkSession
+    ) -> DocumentReport:
+        """Build documents of rows that were read from copies of the tables."""
+        copies = Copies(spark, self._options, index.plan, state.generation)
+        copies.make(lambda table: self._observer.event("index.copying", index=index.name, table=table))
+        at = replace(build, version=state.copied)
+        return copies.build(at, filled.keys, self._opened().dialect)
 
     def _everything(self, build: Build, capture: Capture, spark: SparkSession) -> DocumentReport:
         """Every document anew; what is left from before has no row any more."""
@@ -252,6 +276,8 @@ class Indexes:
         )
         index.sink.publish(index.name, marker)
         self._states.put(index.name, replace(state, complete=True, marker=marker))
+        fs, root = open_filesystem(self._spec.options["stateDir"])
+        remove_tree(fs, f"{root}/{DIRECTORY}/{state.generation}")
         self._observer.event("index.complete", index=index.name, position=progress.end)
 
     def _tell(self, index: Index, report: DocumentReport, seconds: float) -> None:

@@ -19,6 +19,7 @@ class IndexState:
     """One index, whose `root` is a table. Without a generation it waits for the root's snapshot to begin.
 
     `plan` is that snapshot's, `tables` are the generations of capture of the other tables at that time, and
+    `copied` is the position of the copies that it is filled from, 0 where it is filled from the source, and
     `horizon` is that of link state: where one of these changes, changes may have been missed. `again` says
     why it is to be filled again, from the next snapshot of its root on.
     """
@@ -29,6 +30,7 @@ class IndexState:
     plan: str = ""
     complete: bool = False
     horizon: int = 0
+    copied: int = 0
     tables: Mapping[str, str] = field(default_factory=dict)
     marker: Marker | None = None
     again: str = ""
