@@ -15,6 +15,7 @@ from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink
 from tailrace.sinks.fanout import FanOut
 from tailrace.sinks.memory import MemoryDocumentSink
 from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig
+from tailrace.sinks.sqlite import sink as sink_module
 from tests.sinks.documents import FIRST, MARKER, SECOND, batch, batch_of, held, versions
 
 
@@ -187,6 +188,41 @@ def test_an_index_that_was_dropped_is_forgotten_and_can_begin_again(sink: Docume
     assert sink.seeded("customers") is None
     assert sink.write(batch(1, a={"n": 1}, b={"n": 1})).stale == 0
     assert set(held(sink)) == {"a", "b"}
+
+
+def test_it_says_which_generations_it_holds(sink: DocumentSink) -> None:
+    assert sink.holds("customers", FIRST)
+    assert not sink.holds("customers", SECOND)
+    assert not sink.holds("nowhere", FIRST)
+    sink.ensure("customers", SECOND, {})
+    assert sink.holds("customers", FIRST)
+    assert sink.holds("customers", SECOND)
+    sink.publish("customers", replace(MARKER, generation=SECOND))
+    assert not sink.holds("customers", FIRST)
+    assert sink.holds("customers", SECOND)
+
+
+def test_what_was_not_written_again_is_retired_as_of_that_version_in_its_generation_alone(
+    sink: DocumentSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_module, "_RETIRE_ROWS", 2)
+    sink.ensure("customers", SECOND, {})
+    old = {id_: {"n": 1} for id_ in ("", "a", "b", "c", "d", "e", "f")}
+    sink.write(batch_of(3, old))
+    sink.write(batch_of(3, old, "customers", SECOND))
+    sink.write(batch(5, b={"n": 5}, x=None))
+    sink.write(batch(7, d={"n": 7}, z={"n": 7}))
+    assert sink.retire("customers", FIRST, 5) == 5
+    sink.flush()
+    assert held(sink) == {"b": {"n": 5}, "d": {"n": 7}, "z": {"n": 7}}
+    assert held(sink, "customers", SECOND) == old
+    assert sink.retire("customers", FIRST, 5) == 0
+    # It is a delete of that version: late ones do not undo it, later ones do.
+    assert sink.write(batch(4, a={"n": 4})).stale == 1
+    assert sink.write(batch(5, c={"n": 5})).written == 1
+    assert set(held(sink)) == {"b", "c", "d", "z"}
+    with pytest.raises(NeedsOperator, match="gone"):
+        sink.retire("customers", "third", 9)
 
 
 def test_ids_may_be_any_text_and_are_told_apart_exactly(sink: DocumentSink) -> None:

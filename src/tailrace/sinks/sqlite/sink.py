@@ -225,19 +225,23 @@ class SqliteSink(DocumentSink):
 
     def retire(self, index: str, generation: str, version: int) -> int:
         connection = self._open()
-        deleted = 0
+        with translated(self._config):
+            number = self._number(connection, index, generation)
+        deleted, last = 0, ""
         while True:
+            # From where the last piece ended: all of them together read the generation once.
             with translated(self._config):
-                number = self._number(connection, index, generation)
                 old = connection.execute(
-                    "SELECT id FROM tailrace_documents WHERE generation = ? AND version < ? LIMIT ?",
-                    (number, version, _RETIRE_ROWS),
+                    "SELECT id FROM tailrace_documents WHERE generation = ? AND id >= ? AND version < ?"
+                    " ORDER BY id LIMIT ?",
+                    (number, last, version, _RETIRE_ROWS),
                 ).fetchall()
             if not old:
                 return deleted
             ids = pa.array([id_ for (id_,) in old], pa.string())
             nothing = pa.nulls(len(ids), pa.string())
             deleted += self.write(DocumentBatch(index, generation, ids, nothing, version)).deleted
+            last = old[-1][0]
 
     def flush(self) -> None:
         """Every write has committed already."""
