@@ -5,6 +5,7 @@ A run refuses the first error (`refuse`); `tailrace check` tells all of them (`c
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
@@ -13,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tailrace.app.backends import opened
+from tailrace.app.backends import document_sink_for, opened
 from tailrace.app.belonging import known_offset, strangers
 from tailrace.app.parts import captured_tables, feeds_of, mirrored_tables, mirrors_of
 from tailrace.capture.contract import KEY_UNTOLD, Capture, Finding
@@ -25,6 +26,7 @@ from tailrace.model.errors import (
     SetupMissing,
     TailraceError,
 )
+from tailrace.model.scheme import scheme_of
 from tailrace.model.table import TableRef
 
 if TYPE_CHECKING:
@@ -86,6 +88,8 @@ def _directories(config: Config) -> Iterator[tuple[str, Path]]:
     for name, sink in config.sinks.items():
         if sink.type == "delta" and not _URI.match(sink.path):
             yield f"sink {name}", Path(sink.path)
+        elif sink.type == "sqlite":
+            yield f"sink {name}", sink.path.parent
 
 
 def unwritable(directory: Path, what: str) -> str | None:
@@ -132,20 +136,82 @@ def refuse(findings: Sequence[Finding]) -> None:
 def check(config: Config, *, offline: bool = False) -> list[Finding]:
     """Everything that is wrong, or worth knowing, before a run. Changes nothing.
 
-    Offline nothing is opened: the configuration was read, and that is all that is said.
+    Offline nothing is opened: the configuration was read, and its indexes are judged by their schemas alone.
     """
     if offline:
-        return []
-    findings: list[Finding] = []
+        return judge_indexes(config)
+    found: list[Finding] = []
+    indexes: list[Finding] = []
     try:
         with opened(config) as capture:
-            refs = captured_tables(config, capture)
-            findings += judge(config, capture, refs)
-            mirrors_of(config, capture, refs)
-            feeds_of(config, capture, refs)
+            indexes += judge_indexes(config, capture)
+            refs = _there(config, capture, found, indexes)
+            found += judge(config, capture, refs)
+            for part in (mirrors_of, feeds_of, _document_sinks):
+                with _told(found):
+                    part(config, capture, refs)
     except ConfigError as error:
-        if not any(finding.message == error.message for finding in findings):
-            findings.append(Finding("error", "config", error.message, remedy=error.remedy))
+        _tell(found, error)
     except NeedsOperator as error:
-        findings.append(Finding("error", "source", error.message, remedy=error.remedy))
-    return findings
+        found.append(Finding("error", "source", error.message, remedy=error.remedy))
+    return found + indexes
+
+
+def judge_indexes(config: Config, capture: Capture | None = None) -> list[Finding]:
+    """What is wrong with the indexes. A source that is given is asked about those that are enabled."""
+    if not config.indexes:
+        return []
+    from tailrace.documents.check import check_index
+
+    dialect = "sqlite" if scheme_of(config.source.url) == "sqlite" else "postgres"
+    return [
+        finding
+        for index in config.indexes
+        for finding in check_index(
+            index.name, index.schema_, capture if index.enabled else None, dialect=dialect
+        )
+    ]
+
+
+def _document_sinks(config: Config, _: Capture, __: Sequence[TableRef]) -> None:
+    for index in config.indexes:
+        for name in index.sinks:
+            document_sink_for(name, config.sinks[name])
+
+
+def _there(
+    config: Config, capture: Capture, found: list[Finding], indexes: Sequence[Finding]
+) -> list[TableRef]:
+    """The tables that capture watches; those that are not there are left out, and told once."""
+    try:
+        return captured_tables(config, capture)
+    except ConfigError as error:
+        first = error
+    broken = {finding.index for finding in indexes if finding.severity == "error"}
+    # What an index misses is told where its schema names it.
+    missed = {name for index in config.indexes if index.name in broken for _, name in index.schema_.tables()}
+    refs: dict[TableRef, None] = {}
+    absent = False
+    for name in config.captured:
+        try:
+            refs.update(dict.fromkeys(capture.resolve([name])))
+        except ConfigError as error:
+            absent = True
+            if name not in missed:
+                _tell(found, error)
+    if not absent:
+        _tell(found, first)
+    return list(refs)
+
+
+@contextlib.contextmanager
+def _told(found: list[Finding]) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        _tell(found, error)
+
+
+def _tell(found: list[Finding], error: ConfigError) -> None:
+    if not any(finding.message == error.message for finding in found):
+        found.append(Finding("error", "config", error.message, remedy=error.remedy, place=error.place))
