@@ -14,7 +14,7 @@ from tailrace.app.backends import (
     rebase,
     table_sink_for,
 )
-from tailrace.app.judging import check
+from tailrace.app.judging import check, mappings
 from tailrace.app.letters import dead_letters, retry_dead_letters
 from tailrace.app.operations import (
     control,
@@ -49,6 +49,7 @@ __all__ = [
     "forget_consumer",
     "is_running",
     "is_starting",
+    "mappings",
     "obstacles",
     "open_spark",
     "opened",

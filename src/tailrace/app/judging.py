@@ -31,6 +31,7 @@ from tailrace.model.table import TableRef
 
 if TYPE_CHECKING:
     from tailrace.config import Config
+    from tailrace.documents.mapping import IndexMapping
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _UNSET = ("not_set_up", "not_permitted", "no_table")
@@ -173,6 +174,13 @@ def judge_indexes(config: Config, capture: Capture | None = None) -> list[Findin
     ]
 
 
+def mappings(config: Config) -> dict[str, IndexMapping]:
+    """What the documents of each index look like, by the index's name."""
+    from tailrace.documents.mapping import derive_mapping
+
+    return {index.name: derive_mapping(index.schema_) for index in config.indexes}
+
+
 def _document_sinks(config: Config, _: Capture, __: Sequence[TableRef]) -> None:
     for index in config.indexes:
         for name in index.sinks:
@@ -187,7 +195,7 @@ def _there(
         return captured_tables(config, capture)
     except ConfigError as error:
         first = error
-    broken = {finding.index for finding in indexes if finding.severity == "error"}
+    broken = {finding.index for finding in indexes if finding.code == "catalog"}
     # What an index misses is told where its schema names it.
     missed = {name for index in config.indexes if index.name in broken for _, name in index.schema_.tables()}
     refs: dict[TableRef, None] = {}
