@@ -113,3 +113,11 @@ def test_any_text_can_be_written_with_escapes(text: str) -> None:
     written = text.replace("${", "$${")
     if "$$$" not in written:
         assert expand(written, {}) == text
+
+
+def test_a_list_or_table_with_an_unset_variable_in_it_is_told_of_that_alone(refuse: Refuse) -> None:
+    error = refuse(MINIMAL + 'tables = ["a", "${T}"]\n[source.types]\n"a.b" = "${KIND}"\n')
+    assert [line.partition(": ")[2] for line in str(error).splitlines()] == [
+        "the environment variable `T` is not set (remedy: export T=…)",
+        "the environment variable `KIND` is not set (remedy: export KIND=…)",
+    ]

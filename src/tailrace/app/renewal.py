@@ -97,9 +97,9 @@ class Renewal:
         return {key: table for key, table in tables.items() if table not in known}
 
     def _loaded(self) -> tuple[Config, PipelineSpec]:
-        from tailrace.config import load_config
+        from tailrace.config import reload
 
-        config = load_config(self.config.path)
+        config = reload(self.config)
         for what, old, new in (
             ("the name", self.config.name, config.name),
             ("source.url", self.config.source.url, config.source.url),

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli.options import ConfigPath, load
+from tailrace.cli.options import ConfigPath, LockPath, load
 from tailrace.cli.screen import answers, plain
 from tailrace.model.errors import UsageError
 
 
-def setup(context: typer.Context, config: ConfigPath = None) -> None:
+def setup(context: typer.Context, config: ConfigPath = None, locked: LockPath = None) -> None:
     """Install what capture needs in the source: for SQLite, triggers and log tables;
     for PostgreSQL, a publication.
 
@@ -21,7 +21,7 @@ def setup(context: typer.Context, config: ConfigPath = None) -> None:
     """
     from tailrace import app
 
-    done = app.setup(load(context, config))
+    done = app.setup(load(context, config, locked))
     for line in done or ["nothing to do: capture is set up for every table"]:
         plain(answers(), line)
 
@@ -29,6 +29,8 @@ def setup(context: typer.Context, config: ConfigPath = None) -> None:
 def teardown(
     context: typer.Context,
     config: ConfigPath = None,
+    locked: LockPath = None,
+    *,
     table: Annotated[
         list[str] | None,
         typer.Option("--table", "-t", metavar="TABLE", help="Only this table. May be given several times."),
@@ -54,7 +56,7 @@ def teardown(
     """
     from tailrace import app
 
-    loaded = load(context, config)
+    loaded = load(context, config, locked)
     if consumer is not None:
         if table:
             raise UsageError("--consumer and --table exclude each other", remedy="give one of them")

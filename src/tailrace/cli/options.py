@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tailrace.model.errors import UsageError
+
 if TYPE_CHECKING:
     from tailrace.config import Config
 
 DEFAULT = "tailrace.toml"
-_COMMAND = re.compile(r"\btailrace (?:check|run|search|setup|snapshot|status|teardown)\b(?! -c )")
+_COMMAND = re.compile(
+    r"\btailrace (?P<name>build|check|deadletters (?:list|retry)|run|search|setup|snapshot|status|teardown)\b"
+    r"(?! -c )(?! --locked )"
+)
 _file = Path(DEFAULT)
+_locked = False
 
 ConfigPath = Annotated[
     Path | None,
@@ -25,6 +31,16 @@ ConfigPath = Annotated[
         metavar="PATH",
         envvar="TAILRACE_CONFIG",
         help="The configuration file. Default: tailrace.toml in this directory.",
+        show_default=False,
+    ),
+]
+
+LockPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--locked",
+        metavar="PATH",
+        help="A lock file, which `tailrace build` wrote, in place of a configuration file.",
         show_default=False,
     ),
 ]
@@ -40,18 +56,43 @@ class Format(StrEnum):
 AnswerFormat = Annotated[Format, typer.Option("--format", help="`text` for people, `json` for programs.")]
 
 
-def load(context: typer.Context, path: Path | None) -> Config:
-    """The configuration that a command was pointed at, by its own option or by the one before it."""
-    from tailrace.config import load_config
+def load(context: typer.Context, path: Path | None, locked: Path | None = None) -> Config:
+    """The configuration that a command was pointed at, by its own options or by those before it."""
+    from tailrace.config import load_config, load_lock
 
-    global _file  # noqa: PLW0603 - remedies name it after the context is gone
+    global _file, _locked
+    outer: dict[str, Any] = context.obj or {}
+    lock = locked or outer.get("locked")
+    if lock is None:
+        return load_config(config_path(context, path))
+    if any(_given("config", one) for one in (context, context.parent) if one is not None):
+        raise UsageError("--config and --locked name two pipelines", remedy="give one of them")
+    _file, _locked = lock, True
+    return load_lock(lock)
+
+
+def config_path(context: typer.Context, path: Path | None) -> Path:
+    """The configuration file that a command was pointed at."""
+    global _file  # noqa: PLW0603
     outer: dict[str, Any] = context.obj or {}
     _file = path or outer.get("config") or Path(DEFAULT)
-    return load_config(_file)
+    return _file
+
+
+def _given(name: str, context: Any) -> bool:
+    """Whether an option stands on the command line, and is not only in the environment."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def pasteable(remedy: str) -> str:
     """The remedy with `-c FILE` in its commands, where this command was pointed at another file too."""
+    if _locked:
+        # Nothing but the lock file may be there, and it is built elsewhere.
+        option = shlex.quote(str(_file))
+        return _COMMAND.sub(
+            lambda found: found[0] if found["name"] == "build" else f"{found[0]} --locked {option}", remedy
+        )
     if str(_file) == DEFAULT:
         return remedy
     return _COMMAND.sub(lambda found: f"{found[0]} -c {shlex.quote(str(_file))}", remedy)
@@ -59,5 +100,5 @@ def pasteable(remedy: str) -> str:
 
 def forget() -> None:
     """No file was chosen: a process may run several command lines."""
-    global _file  # noqa: PLW0603
-    _file = Path(DEFAULT)
+    global _file, _locked
+    _file, _locked = Path(DEFAULT), False

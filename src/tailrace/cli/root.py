@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import check, init, install, run, schema, search, snapshot, status
-from tailrace.cli.options import ConfigPath, forget, pasteable
+from tailrace.cli import build, check, deadletters, init, install, run, schema, search, snapshot, status
+from tailrace.cli.options import ConfigPath, LockPath, forget, pasteable
 from tailrace.cli.screen import messages, plain, show_error
 from tailrace.model.errors import TailraceError, UsageError, policy
 
@@ -49,6 +49,7 @@ def _version(value: bool) -> None:
 def _global(
     context: typer.Context,
     config: ConfigPath = None,
+    locked: LockPath = None,
     show_version: Annotated[  # noqa: ARG001 - its callback acts
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
@@ -56,17 +57,19 @@ def _global(
 ) -> None:
     global _debug  # noqa: PLW0603 - main needs it after the context is gone
     _debug = debug
-    context.obj = {"config": config}
+    context.obj = {"config": config, "locked": locked}
 
 
 app.command("init")(init.command)
 app.command("check")(check.command)
+app.command("build")(build.command)
 app.command("setup")(install.setup)
 app.command("teardown")(install.teardown)
 app.command("run")(run.command)
 app.command("snapshot")(snapshot.command)
 app.command("status")(status.command)
 app.command("search")(search.command)
+app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(schema.app, name="schema")
 
 

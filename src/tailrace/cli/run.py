@@ -24,7 +24,7 @@ import typer
 
 from tailrace.cli.lines import Level, LogFormat, LogLines
 from tailrace.cli.live import LiveView
-from tailrace.cli.options import ConfigPath, load
+from tailrace.cli.options import ConfigPath, LockPath, load
 from tailrace.cli.screen import Screen, counted
 from tailrace.cli.watch import Watch
 
@@ -49,6 +49,7 @@ class DataLoss(StrEnum):
 def command(
     context: typer.Context,
     config: ConfigPath = None,
+    locked: LockPath = None,
     *,
     once: Annotated[
         bool, typer.Option("--once", help="Write everything the source has now, then exit.")
@@ -74,11 +75,11 @@ def command(
     A table that is added to the file meanwhile is taken up between two batches: on SIGHUP, or when `tailrace
     snapshot --table` asks for it. The others go on where they are. On a terminal SIGHUP stops the run.
 
-    Examples: `tailrace run`, `tailrace run --once --log-format json`
+    Examples: `tailrace run`, `tailrace run --once --log-format json`, `tailrace run --locked tailrace.lock`
     """
     from tailrace import app
 
-    loaded = load(context, config)
+    loaded = load(context, config, locked)
     loss = on_data_loss.value if on_data_loss else None
     spec = app.pipeline_spec(loaded, on_data_loss=loss)
     # A predecessor may be on its last batch; whoever stays is named before Spark is started in vain.
@@ -103,8 +104,9 @@ def command(
 
 def _mixes(config: Config) -> bool:
     """Whether data and a live view would meet on one terminal."""
-    feeds = any(config.sinks[feed.sink].type == "stdout" for feed in config.feeds)
-    return feeds and sys.stdout.isatty()
+    used = {feed.sink for feed in config.feeds}
+    used.update(*(index.sinks for index in config.indexes if index.enabled))
+    return any(config.sinks[name].type == "stdout" for name in used) and sys.stdout.isatty()
 
 
 def _run(renewal: Renewal, once: bool, observer: Observer, stopper: Stopper) -> RunResult | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from tailrace.cli.options import AnswerFormat, ConfigPath, Format, load
+from tailrace.cli.options import AnswerFormat, ConfigPath, Format, LockPath, load
 from tailrace.cli.screen import answers, messages, plain
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ def command(
     index: Annotated[str, typer.Argument(metavar="INDEX", help="The index to search in.")],
     words: Annotated[list[str], typer.Argument(metavar="WORDS", help="Words that all must be there.")],
     config: ConfigPath = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many documents.")] = 10,
+    locked: LockPath = None,
     *,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many documents.")] = 10,
     raw: Annotated[
         bool,
         typer.Option("--raw", help="Take the words as one expression of SQLite's FTS5: OR, NOT, NEAR, pre*."),
@@ -41,7 +42,7 @@ def command(
     """
     from tailrace import app
 
-    hits = app.search(load(context, config), index, words, sink=sink, limit=limit, raw=raw)
+    hits = app.search(load(context, config, locked), index, words, sink=sink, limit=limit, raw=raw)
     if answer is Format.json:
         for hit in hits:
             typer.echo(_line(hit))

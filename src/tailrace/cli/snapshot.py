@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli.options import ConfigPath, load, pasteable
+from tailrace.cli.options import ConfigPath, LockPath, load, pasteable
 from tailrace.cli.screen import answers, plain
 from tailrace.model.errors import UsageError
 
@@ -16,6 +16,7 @@ from tailrace.model.errors import UsageError
 def command(
     context: typer.Context,
     config: ConfigPath = None,
+    locked: LockPath = None,
     table: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,7 +60,7 @@ def command(
     """
     from tailrace import app
 
-    loaded = load(context, config)
+    loaded = load(context, config, locked)
     _refuse_mixtures(table, where, pause=pause, resume=resume, stop=stop, waiting=waiting)
     if waiting:
         _say(app.control(loaded).waiting() or ["no snapshot is waiting"])

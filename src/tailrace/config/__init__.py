@@ -4,10 +4,12 @@
 references to the environment (`references`), validates the result with the models (`models`, `sinks`,
 `values`), checks what spans several sections (`checks`), reads the schemas of indexes (`schemas`, `index`),
 and turns whatever is wrong into one ConfigError that names file and line (`problems`, `lines`).
-`config_schema` and `keys` describe the models (`schema`, `outline`). Nothing here connects to anything.
+`config_schema` and `keys` describe the models (`schema`, `outline`). `build_lock` makes one file of all that,
+which `load_lock` reads (`lock`, `secrets`). Nothing here connects to anything.
 """
 
 from tailrace.config.load import load_config
+from tailrace.config.lock import build_lock, inputs_of, load_lock, read_lock, reload
 from tailrace.config.models import Batch, Config, Feed, Index, Source, Spark, State, Table
 from tailrace.config.outline import Key, keys
 from tailrace.config.references import expand
@@ -29,8 +31,13 @@ __all__ = [
     "State",
     "StdoutSink",
     "Table",
+    "build_lock",
     "config_schema",
     "expand",
+    "inputs_of",
     "keys",
     "load_config",
+    "load_lock",
+    "read_lock",
+    "reload",
 ]

@@ -294,6 +294,11 @@ class Index(Section):
         description="A document that cannot be built, or that a sink refuses: `stop` the pipeline or `skip`"
         " the document. Default: as the top level says.",
     )
+    backfill: Literal["auto", "source", "spark"] = Field(
+        default="auto",
+        description="How it is filled: by questions to the `source`, by joins in `spark` over tables that are"
+        " read once, or `auto`: by joins where the root table is large and Spark has many cores.",
+    )
     sinks: tuple[str, ...] = Field(
         default=(),
         description="The sinks that get the documents. Default: every sink of the file that takes documents,"
@@ -344,11 +349,17 @@ class Config(Section):
 
     _path: Path = PrivateAttr(default=Path("tailrace.toml"))
     _references: dict[lines.Path, str] = PrivateAttr(default_factory=dict)
+    _locked: bool = PrivateAttr(default=False)
 
     @property
     def path(self) -> Path:
         """The file that was read, absolute."""
         return self._path
+
+    @property
+    def locked(self) -> bool:
+        """Whether that was a lock file."""
+        return self._locked
 
     @property
     def directory(self) -> Path:
@@ -404,9 +415,13 @@ def _put(body: Any, path: lines.Path, text: str) -> None:
 def shown_settings(settings: dict[str, str]) -> dict[str, str]:
     """Spark settings with the secret ones masked, by the words that Spark itself redacts."""
     return {
-        key: MASK if _SECRET_SETTING.search(f"{key} {value}") else mask_url(value)
-        for key, value in settings.items()
+        key: MASK if is_secret_setting(key, value) else mask_url(value) for key, value in settings.items()
     }
+
+
+def is_secret_setting(key: str, value: str) -> bool:
+    """Whether a setting has one of the words in it that Spark itself redacts by."""
+    return _SECRET_SETTING.search(f"{key} {value}") is not None
 
 
 def setting(value: Any) -> Any:

@@ -36,8 +36,14 @@ class Places:
         for length in range(len(path), 0, -1):
             if (origin := self.overridden.get(path[:length])) is not None:
                 return origin
-        key = dotted(path)
-        return f"{self.file}:{self.lines.line(path)}" + (f" ({key})" if key else "")
+        key = self.described(path)
+        # A lock file has no lines that would help a person.
+        line = f":{self.lines.line(path)}" if self.lines.found else ""
+        return f"{self.file}{line}" + (f" ({key})" if key else "")
+
+    def described(self, path: Path) -> str:
+        """The key as people write it."""
+        return dotted(path)
 
     def order(self, problem: Problem) -> int:
         """Problems are told in the order of the file."""

@@ -56,13 +56,23 @@ def _remedy(error: ValueError, text: str, environ: Mapping[str, str]) -> str | N
     return "; ".join(f"export {name}=…" for name in dict.fromkeys(names_in(text)) if name not in environ)
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A reference that could not be resolved: its variable is not set, or it is none."""
+
+    path: Path
+    text: str
+    remedy: str | None
+    is_unset: bool
+
+
 @dataclass
 class Resolved:
     """A tree without references, what stood in their places, and what could not be resolved."""
 
     tree: Any
     references: dict[Path, str] = field(default_factory=dict)
-    failures: list[tuple[Path, str, str | None]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
 
 
@@ -93,7 +103,8 @@ def resolve(tree: Any, environ: Mapping[str, str], *, is_table: Callable[[Path],
         try:
             return _expand(text, environ)
         except ValueError as error:
-            result.failures.append((path, str(error), _remedy(error, text, environ)))
+            unset = isinstance(error, MissingVariable)
+            result.failures.append(Failure(path, str(error), _remedy(error, text, environ), unset))
             return ""
 
     result.tree = visit(tree, ())

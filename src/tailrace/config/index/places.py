@@ -21,14 +21,8 @@ class IndexPlaces(Places):
         """The places of a schema that comes from no file."""
         return cls("index schema", Lines({}), {})
 
-    def place(self, path: Path) -> str:
-        """`users.schema.yml:12 (field orders.total, column)`."""
-        named = self.described(path)
-        line = f":{self.lines.line(path)}" if self.lines.found else ""
-        return f"{self.file}{line}" + (f" ({named})" if named else "")
-
     def described(self, path: Path) -> str:
-        """The field, and the key of it."""
+        """The field, and the key of it: `field orders.total, column`."""
         fields: list[str] = []
         at = 0
         while len(path) >= at + 2 and path[at] == "fields" and isinstance(path[at + 1], int):
