@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -488,6 +489,17 @@ def test_without_a_source_the_file_is_judged_alone(root: Path) -> None:
         ("not_for_spark", "file:5 (field odd, sql)"),
     ]
     assert grave(checked("version: 1\ntable: customers\nfields: []\n")) == [("empty", "file:3 (fields)")]
+
+
+def test_every_code_is_documented(root: Path) -> None:
+    page = (root / "docs/check.md").read_text(encoding="utf-8")
+    sources = [*(root / "src/tailrace/documents/check").glob("*.py")]
+    sources.append(root / "src/tailrace/documents/resolve/parents.py")
+    text = "".join(one.read_text(encoding="utf-8") for one in sources)
+    codes = set(re.findall(r'(?:"(?:error|warning|info)"|severity),\s+"([a-z_]+)",', text))
+    codes -= {"error", "warning", "info"}
+    assert {"type", "no_index", "old_parents", "key_type"} <= codes
+    assert [code for code in sorted(codes) if f"`{code}`" not in page] == []
 
 
 def test_names_that_need_quotes_are_checked_and_mended_like_others(source: Run) -> None:

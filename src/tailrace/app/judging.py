@@ -139,13 +139,15 @@ def check(config: Config, *, offline: bool = False) -> list[Finding]:
 
     Offline nothing is opened: the configuration was read, and its indexes are judged by their schemas alone.
     """
+    indexes = judge_indexes(config)
     if offline:
-        return judge_indexes(config)
+        return indexes
     found: list[Finding] = []
-    indexes: list[Finding] = []
     try:
         with opened(config) as capture:
-            indexes += judge_indexes(config, capture)
+            # A source that does not answer is told once, not for every table.
+            capture.tables()
+            indexes = judge_indexes(config, capture)
             refs = _there(config, capture, found, indexes)
             found += judge(config, capture, refs)
             for part in (mirrors_of, feeds_of, _document_sinks):
