@@ -156,11 +156,16 @@ def _value(dice: Random, table: str, name: str, kind: str, number: int) -> Any:
 
 
 def insert(connection: Any, table: str, row: Mapping[str, Any]) -> None:
-    values = ", ".join(_literal(value) for value in row.values())
-    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})")
+    connection.execute(insertion(table, row))
 
 
-def _literal(value: Any) -> str:
+def insertion(table: str, row: Mapping[str, Any]) -> str:
+    """The statement that inserts a row."""
+    values = ", ".join(literal(value) for value in row.values())
+    return f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})"
+
+
+def literal(value: Any) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, bool):

@@ -1,0 +1,134 @@
+"""Every way in which a change touches documents, by every kind of key, at every depth, through a pipeline.
+
+One pipeline for each replica identity keeps one index for each kind of key. After every step the sink is what
+a naive rebuild gives.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tailrace import app as tailrace
+from tailrace.app.belonging import claim
+from tailrace.app.parts import captured_tables
+from tailrace.config import load_config
+from tailrace.engine.pipeline import Pipeline
+from tailrace.model.errors import ConfigError, NeedsOperator
+from tests.documents import scenarios
+from tests.documents.scenarios import STEPS, Tables
+from tests.support.documents.pipelines import MARKS_TABLE, App, Home, PostgresApp, SqliteApp
+from tests.support.postgres import Database
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Ended(Exception):
+    """The pipeline ended, and should not have."""
+
+
+class Running:
+    """A pipeline on a thread, from its configuration."""
+
+    def __init__(self, home: Home, spark: SparkSession) -> None:
+        config = load_config(home.path)
+        spec = tailrace.pipeline_spec(config)
+        with tailrace.opened(config) as capture:
+            claim(config, captured_tables(config, capture))
+        self._pipeline = Pipeline(spec, spark, release=tailrace.release(config))
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._pipeline.run()
+        except BaseException as error:
+            self._error = error
+
+    def alive(self) -> None:
+        if not self._thread.is_alive():
+            raise Ended("the pipeline ended by itself") from self._error
+
+    def stop(self) -> None:
+        self._pipeline.request_stop()
+        self._thread.join(120)
+        if self._error is not None:
+            raise self._error
+
+
+@contextmanager
+def running(home: Home, spark: SparkSession) -> Iterator[Running]:
+    found = Running(home, spark)
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+def play(app: App, every: Sequence[Tables], directory: Path, spark: SparkSession, name: str) -> None:
+    """All steps, each for all kinds of keys in one transaction."""
+    app.run(MARKS_TABLE, *(line for tables in every for line in tables.ddl()))
+    app.run(*(line for tables in every for line in scenarios.fill(tables)))
+    home = Home(directory, name, app)
+    home.configure({tables.kind.name: tables.schema() for tables in every})
+    with running(home, spark) as pipeline:
+        # The first is a change too, and begins once everything is filled.
+        app.mark()
+        home.settle(pipeline.alive)
+        for step in STEPS:
+            app.run(*(line for tables in every for line in step(tables)))
+            try:
+                home.settle(pipeline.alive)
+            except AssertionError as error:
+                raise AssertionError(f"after {step.__name__}: {error}") from None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL", "INDEX"])
+def test_after_every_change_of_a_row_its_documents_are_what_a_rebuild_gives(
+    database: Database, spark: SparkSession, tmp_path: Path, identity: str
+) -> None:
+    every = [Tables(kind, identity=identity) for kind in scenarios.POSTGRES]
+    play(PostgresApp(database), every, tmp_path, spark, f"s{database.name}")
+
+
+@pytest.mark.spark
+def test_after_every_change_of_a_row_of_sqlite_its_documents_are_what_a_rebuild_gives(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    every = [Tables(kind, truncates=False) for kind in scenarios.SQLITE]
+    play(SqliteApp(tmp_path / "shop.db"), every, tmp_path / "home", spark, "scenarios")
+
+
+@pytest.mark.parametrize("table", ["l0", "l1", "t", "f", "j0", "j1"])
+@pytest.mark.parametrize("identity", ["NOTHING", "USING INDEX {table}_n"])
+def test_an_identity_that_tells_no_old_key_is_refused_with_the_remedy_that_mends_it(
+    database: Database, tmp_path: Path, table: str, identity: str
+) -> None:
+    app = PostgresApp(database)
+    tables = Tables(scenarios.POSTGRES[0], identity="DEFAULT")
+    place = tables.kind.table(table)
+    app.run(
+        MARKS_TABLE,
+        *tables.ddl(),
+        f"CREATE UNIQUE INDEX {place}_n ON {place} (n)",
+        f"ALTER TABLE {place} REPLICA IDENTITY {identity.format(table=place)}",
+    )
+    home = Home(tmp_path, f"s{database.name}", app)
+    home.configure({"documents": tables.schema()})
+    config = load_config(home.path)
+    errors = [found for found in tailrace.check(config) if found.severity == "error"]
+    assert {found.table for found in errors} == {f"public.{place}"}
+    with pytest.raises((NeedsOperator, ConfigError), match=place) as refused:
+        tailrace.pipeline_spec(config)
+    assert refused.value.remedy is not None
+    app.run(refused.value.remedy)
+    assert [found for found in tailrace.check(config) if found.severity == "error"] == []
+    tailrace.pipeline_spec(config)
