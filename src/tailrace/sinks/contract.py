@@ -201,9 +201,9 @@ class DocumentReport:
 class Marker:
     """What a generation was filled from: it is complete as of `position`, for exactly this source and schema.
 
-    `source` is the identity of the server, `consumer` that of the capture (slot or cursor), `horizon` how far
-    the source had come when the filling ended: documents may show it up to there. Whoever finds another
-    marker than its own, generation, position and horizon aside, must fill the index again.
+    `source` is the identity of the server, `consumer` that of the capture (slot or cursor), `horizon` the
+    position that link state was read at: documents are newer than it. Who finds another marker than the one
+    that it wrote must fill the index again.
     """
 
     generation: str

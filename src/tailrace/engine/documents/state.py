@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tailrace.changelog.filesystem import open_filesystem
+from tailrace.changelog.filesystem import make_directory, open_filesystem
 from tailrace.changelog.statefile import read_state, write_state
 from tailrace.model.errors import StateUnreadable
 from tailrace.sinks.contract import Marker
@@ -40,8 +40,8 @@ class States:
     """The indexes of one pipeline, by name. Written before what depends on it is done."""
 
     def __init__(self, state_dir: str) -> None:
-        self._fs, root = open_filesystem(state_dir)
-        self._path = f"{root}/{FILE}"
+        self._fs, self._root = open_filesystem(state_dir)
+        self._path = f"{self._root}/{FILE}"
         self._known: dict[str, IndexState] | None = None
 
     @property
@@ -55,19 +55,19 @@ class States:
 
     def put(self, index: str, state: IndexState) -> None:
         """Remember an index, durably."""
-        known = {**self._all(), index: state}
-        body = {name: asdict(one) for name, one in known.items()}
-        write_state(self._fs, self._path, KIND, {"indexes": body})
-        self._known = known
+        self._save({**self._all(), index: state})
 
     def keep_only(self, names: set[str]) -> None:
         """Forget the others: what they miss from now on nobody can tell."""
         known = {name: one for name, one in self._all().items() if name in names}
         if known != self._all():
-            write_state(
-                self._fs, self._path, KIND, {"indexes": {name: asdict(one) for name, one in known.items()}}
-            )
-            self._known = known
+            self._save(known)
+
+    def _save(self, known: dict[str, IndexState]) -> None:
+        make_directory(self._fs, self._root)
+        body = {name: asdict(one) for name, one in known.items()}
+        write_state(self._fs, self._path, KIND, {"indexes": body})
+        self._known = known
 
     def _all(self) -> dict[str, IndexState]:
         if self._known is None:
