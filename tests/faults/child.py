@@ -11,22 +11,32 @@ import os
 import resource
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
+
 from tailrace import app
+from tailrace.app.indexing import document_needs, indexes_of
+from tailrace.app.parts import captured_tables
+from tailrace.capture.contract import Capture
 from tailrace.changelog.log import Changelog
+from tailrace.config import load_config
+from tailrace.engine.documents.build import Build
 from tailrace.engine.pipeline import Pipeline
 from tailrace.engine.spec import Feed, Mirror, PipelineSpec
 from tailrace.engine.writer import BatchWriter
 from tailrace.model.change import Part
 from tailrace.model.errors import TailraceError
 from tailrace.model.table import TableRef
+from tailrace.sinks.contract import DocumentReport
 from tailrace.sinks.delta import DeltaConfig, DeltaSink
+from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig
 from tests.faults.microbatch import Manners, StandIn
 from tests.faults.points import reach
-from tests.faults.sinks import FaultyTable, FileFeed
+from tests.faults.sinks import FaultyDocuments, FaultyTable, FileFeed
 from tests.faults.source import FaultySource, shorten_lease, tune_capture
 
 
@@ -56,11 +66,11 @@ class FaultyWriter(BatchWriter):
 
 
 def specification(settings: dict[str, Any]) -> PipelineSpec:
-    """What the pipeline does: a mirror of each table, and a feed of the ledger."""
+    """What the pipeline does: a mirror of each table, and a feed of the ledger; documents where wanted."""
     refs = [TableRef(settings["schema"], name) for name in settings["tables"]]
     place = Path(settings["directory"])
     mirror = FaultyTable(DeltaSink(DeltaConfig(str(place / "lake"))), place, late=settings["late"])
-    return PipelineSpec(
+    spec = PipelineSpec(
         name="rig",
         options={
             "view": "packed",
@@ -73,6 +83,40 @@ def specification(settings: dict[str, Any]) -> PipelineSpec:
         feeds=(Feed(frozenset(refs[:1]), FileFeed(place / "feed.ndjson")),),
         spark_log=str(place / "spark.log"),
     )
+    return documented(spec, place / "tailrace.toml", settings["store"], late=settings["late"])
+
+
+def documented(spec: PipelineSpec, file: Path, store: dict[str, Any], *, late: bool) -> PipelineSpec:
+    """The same with the indexes of a configuration, if there is one, in a store with these settings."""
+    if not file.exists():
+        return spec
+    config = load_config(file, environ={})
+    with app.opened(config) as capture:
+        refs = captured_tables(config, capture)
+        indexes = indexes_of(config, capture)
+        needs = document_needs(capture, indexes, refs, spec.mirrors, spec.feeds)
+    names = json.dumps([str(ref) for ref in refs])
+    inner = SqliteSink(SqliteStoreConfig(str(file.parent / "docs.db"), **store))
+    return replace(
+        spec,
+        options={**spec.options, "tables": names, "documents": needs.to_json()},
+        indexes=tuple(replace(one, sink=FaultyDocuments(inner, late=late)) for one in indexes),
+        dead_letters=str(file.parent / "deadletters"),
+    )
+
+
+def watch_builds() -> None:
+    """A point between the resolving of documents and their building."""
+    original = Build.keys
+    if getattr(original, "watched", False):
+        return
+
+    def keys(self: Build, capture: Capture, wanted: pa.Table) -> DocumentReport:
+        reach("build", index=self.index, version=self.version, documents=wanted.num_rows)
+        return original(self, capture, wanted)
+
+    keys.watched = True  # type: ignore[attr-defined]
+    Build.keys = keys  # type: ignore[method-assign]
 
 
 def session(settings: dict[str, Any]) -> Any:
@@ -95,6 +139,7 @@ def run(settings: dict[str, Any], *, once: bool) -> dict[str, Any]:
     shorten_lease()
     tune_capture()
     watch_appends()
+    watch_builds()
     spark = session(settings)
     spark.dataSource.register(FaultySource)
     source = SimpleNamespace(url=settings["url"], types={}, options={})

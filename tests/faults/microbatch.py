@@ -20,12 +20,13 @@ import pickle
 import random
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import cloudpickle
 
 from tailrace.spark.read import PACKED
 from tests.faults.points import reach
@@ -45,11 +46,53 @@ class Manners:
 class Frame:
     """A micro-batch."""
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, session: StandIn) -> None:
         self._table = table
+        self.sparkSession = session
 
     def toArrow(self) -> pa.Table:
         return self._table
+
+
+class Tasks:
+    """A job: a function over items, each partition shipped as Spark ships it, in any order, some twice."""
+
+    def __init__(self, items: Sequence[Any], manners: Manners) -> None:
+        self._items, self._manners = list(items), manners
+        self._function: Callable[[Iterator[Any]], Iterator[Any]] = iter
+
+    def mapPartitions(self, function: Callable[[Iterator[Any]], Iterator[Any]]) -> Tasks:
+        self._function = function
+        return self
+
+    def collect(self) -> list[Any]:
+        shipped = [cloudpickle.dumps((self._function, [item])) for item in self._items]
+        if self._manners.shuffled:
+            random.Random(len(shipped)).shuffle(shipped)
+        answers = []
+        for task in shipped:
+            for _ in range(2 if self._manners.twins else 1):
+                function, items = pickle.loads(task)  # noqa: S301 - as Spark ships it
+                reach("task")
+                try:
+                    answer = list(function(iter(items)))
+                except Exception:
+                    # Spark passes an error on as text.
+                    raise RuntimeError(traceback.format_exc()) from None
+            answers += answer
+        return answers
+
+
+class Context:
+    """The part of a Spark context that deals work out."""
+
+    defaultParallelism = 2
+
+    def __init__(self, manners: Manners) -> None:
+        self._manners = manners
+
+    def parallelize(self, items: Sequence[Any], _slices: int) -> Tasks:
+        return Tasks(items, self._manners)
 
 
 class StandIn:
@@ -69,7 +112,11 @@ class StandIn:
 
     @property
     def readStream(self) -> _Stream:
-        return _Stream(self._source, self._manners, self._queries)
+        return _Stream(self._source, self._manners, self._queries, self)
+
+    @property
+    def sparkContext(self) -> Context:
+        return Context(self._manners)
 
     def stop(self) -> None:
         for query in self._queries:
@@ -78,8 +125,8 @@ class StandIn:
 
 
 class _Stream:
-    def __init__(self, source: Any, manners: Manners, queries: list[Query]) -> None:
-        self._source, self._manners, self._queries = source, manners, queries
+    def __init__(self, source: Any, manners: Manners, queries: list[Query], session: StandIn) -> None:
+        self._source, self._manners, self._queries, self._session = source, manners, queries, session
         self._options: dict[str, str] = {}
         self._once = False
         self._function: Callable[[Any, int], None] | None = None
@@ -119,7 +166,14 @@ class _Stream:
         source = self._source(self._options)
         reader = source.streamReader(source.schema())
         assert self._function is not None
-        query = Query(reader, self._function, Path(self._checkpoint), self._manners, once=self._once)
+        query = Query(
+            reader,
+            self._function,
+            Path(self._checkpoint),
+            self._manners,
+            once=self._once,
+            session=self._session,
+        )
         self._queries.append(query)
         query.thread.start()
         return query
@@ -136,7 +190,9 @@ class Query:
         manners: Manners,
         *,
         once: bool,
+        session: StandIn,
     ) -> None:
+        self._session = session
         self._reader, self._function, self._checkpoint = reader, function, checkpoint
         self._manners, self._once = manners, once
         self._random = random.Random(0)
@@ -203,7 +259,7 @@ class Query:
     def _batch(self, number: int, start: dict[str, Any], end: dict[str, Any]) -> None:
         slices = self._reader.partitions(_copy(start), _copy(end))
         for _ in range(self._manners.times):
-            self._function(Frame(self._read(slices)), number)
+            self._function(Frame(self._read(slices), self._session), number)
         reach("written", batch=number)
         self._log("commits", number, [{"nextBatchWatermarkMs": 0}])
 

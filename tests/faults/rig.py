@@ -24,6 +24,7 @@ from deltalake import DeltaTable
 
 from tests.faults import child, oracles
 from tests.faults.databases import Ledger, Sqlite
+from tests.faults.documents import Documents
 from tests.faults.oracles import Sampler
 from tests.faults.pipe import ROOT, Pipe, environment
 from tests.faults.points import VARIABLE, Points
@@ -49,6 +50,8 @@ class Rig:
         lease: float | None = None,
         capture: dict[str, Any] | None = None,
         tables: tuple[str, ...] = (),
+        documents: str | None = None,
+        store: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -76,6 +79,7 @@ class Rig:
             "master": master,
             "late": late,
             "manners": manners or {},
+            "store": store or {},
             "once": False,
             "options": {
                 "stateDir": str(self.state),
@@ -89,6 +93,9 @@ class Rig:
         self.journals: list[Path] = []
         self._slow = 6.0 if engine == "spark" else 1.0
         self.sampler = Sampler(ledger, self.checkpoint, self.lake, self.feed)
+        self.documents: Documents | None = None
+        if documents is not None:
+            self.documents = Documents(directory, ledger, documents)
         if rows:
             self.insert(1_000_000, rows)
 
@@ -243,6 +250,8 @@ class Rig:
         oracles.history(self.journals, self.feed, self.lake)
         self.sampler.check()
         assert self.sampler.samples > 0
+        if self.documents is not None:
+            self.documents.check()
 
     def caught_up(self, timeout: float = 60.0) -> None:
         """O4: the acknowledged position reaches the newest write."""

@@ -1,4 +1,4 @@
-"""The fault matrix as data: which tests prove which row, on which database, into Delta and a feed.
+"""The fault matrix as data: which tests prove which row, on which database, into Delta, a feed and documents.
 
 Points: P provision, S snapshot, H hand-over, R read, O Spark's offset log, V resolve, B build, W write,
 F flush, L Spark's commit log, A acknowledge, T state.
@@ -70,7 +70,11 @@ ROWS = (
         6,
         "the row changes between resolve and build",
         "V-B",
-        ("test_kills.py::test_a_row_that_changes_after_its_chunk_was_planned_is_never_older_in_the_mirror",),
+        (
+            "test_kills.py::test_a_row_that_changes_after_its_chunk_was_planned_is_never_older_in_the_mirror",
+            "test_documents.py::"
+            "test_rows_that_change_between_resolve_and_build_give_documents_at_least_as_new",
+        ),
     ),
     Row(
         7,
@@ -78,6 +82,10 @@ ROWS = (
         "W",
         (
             "test_kills.py::test_a_kill_after_the_mirror_has_the_batch_and_before_its_reply_changes_nothing",
+            "test_documents.py::"
+            "test_a_kill_after_the_store_has_the_documents_and_before_its_reply_changes_nothing",
+            "test_documents.py::"
+            "test_a_kill_during_filling_or_publication_repeats_no_finished_chunk_and_loses_nothing",
             _SPARK,
         ),
     ),
@@ -267,6 +275,7 @@ ROWS = (
         (
             "test_snapshots.py::"
             "test_all_that_can_happen_to_rows_and_their_parents_in_one_batch_leaves_the_right_rows",
+            "test_documents.py::test_all_that_can_happen_to_rows_in_one_batch_leaves_the_right_documents",
         ),
     ),
     Row(
@@ -335,15 +344,30 @@ ROWS = (
         postgres=("test_slots.py::test_a_server_restored_from_a_backup_is_refused",),
     ),
     Row(
+        38,
+        "some of a batch is taken, some refused for now, some for ever",
+        "W",
+        (
+            "test_documents.py::"
+            "test_of_mixed_answers_the_passing_are_tried_again_and_the_poison_is_written_down",
+        ),
+    ),
+    Row(
         39,
         "an old batch's write arrives after a newer one",
         "W",
-        ("test_delivery.py::test_old_batches_that_arrive_after_newer_ones_change_nothing",),
+        (
+            "test_delivery.py::test_old_batches_that_arrive_after_newer_ones_change_nothing",
+            "test_documents.py::test_writes_of_old_batches_that_arrive_after_newer_ones_change_no_document",
+        ),
     ),
     Row(
         40,
         "a batch delivered three times, partitions shuffled, speculative twins",
         "W",
-        ("test_delivery.py::test_batches_delivered_three_times_shuffled_and_by_twins_leave_the_same_state",),
+        (
+            "test_delivery.py::test_batches_delivered_three_times_shuffled_and_by_twins_leave_the_same_state",
+            "test_documents.py::test_documents_of_batches_delivered_three_times_and_shuffled_are_the_same",
+        ),
     ),
 )

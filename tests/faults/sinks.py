@@ -1,4 +1,4 @@
-"""The sinks of a pipeline under test: a Delta mirror with points, and a feed into a file.
+"""The sinks of a pipeline under test: a Delta mirror and a document store with points, a feed into a file.
 
 The feed buffers until `flush`, as the contract allows: what the engine does not flush is lost by a kill.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,16 @@ from tailrace.model.change import ChangeBatch
 from tailrace.model.net import NetChanges
 from tailrace.model.render import lines
 from tailrace.model.table import TableSchema
-from tailrace.sinks.contract import FeedSink, Progress, Report, TableSink
+from tailrace.sinks.contract import (
+    DocumentBatch,
+    DocumentReport,
+    DocumentSink,
+    FeedSink,
+    Marker,
+    Progress,
+    Report,
+    TableSink,
+)
 from tests.faults.points import GIVE_UP, reach
 from tests.faults.source import bug
 from tests.support.waiting import wait_until
@@ -80,6 +89,69 @@ class FaultyTable(TableSink):
 
     def close(self) -> None:
         self._inner.close()
+
+
+class FaultyDocuments(DocumentSink):
+    """A document sink with points before and after each call that changes something. Pickles as it is.
+
+    With `late`, every write is followed by those of the former versions once more, the newest first.
+    """
+
+    def __init__(self, inner: DocumentSink, *, late: bool = False) -> None:
+        self._inner, self._late = inner, late
+        self.local, self.keeps = inner.local, inner.keeps
+        self._past: list[DocumentBatch] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _faulty, (self._inner, self._late)
+
+    def ensure(self, index: str, generation: str, mapping: Mapping[str, Any]) -> None:
+        self._inner.ensure(index, generation, mapping)
+        reach("ensured", index=index)
+
+    def seeded(self, index: str) -> Marker | None:
+        return self._inner.seeded(index)
+
+    def holds(self, index: str, generation: str) -> bool:
+        return self._inner.holds(index, generation)
+
+    def publish(self, index: str, marker: Marker) -> None:
+        reach("publish.before", index=index, version=marker.position)
+        self._inner.publish(index, marker)
+        reach("publish.after", index=index, version=marker.position)
+
+    def write(self, batch: DocumentBatch) -> DocumentReport:
+        facts = {"index": batch.index, "version": batch.version, "documents": len(batch)}
+        reach("document.before", **facts)
+        report = self._inner.write(batch)
+        reach("document.after", **facts)
+        if self._late:
+            self._past.append(batch)
+            for old in [one for one in self._past[-9:-1] if one.generation == batch.generation][::-1]:
+                self._inner.write(old)
+        return report
+
+    def retire(self, index: str, generation: str, version: int) -> int:
+        retired = self._inner.retire(index, generation, version)
+        reach("retired", index=index, version=version)
+        return retired
+
+    def flush(self) -> None:
+        self._inner.flush()
+        reach("documents.flushed")
+
+    def read(self, index: str, generation: str | None = None) -> pa.Table:
+        return self._inner.read(index, generation)
+
+    def drop(self, index: str) -> None:
+        self._inner.drop(index)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def _faulty(inner: DocumentSink, late: bool) -> FaultyDocuments:
+    return FaultyDocuments(inner, late=late)
 
 
 class FileFeed(FeedSink):

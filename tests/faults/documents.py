@@ -1,0 +1,91 @@
+"""Documents of the ledger in a store beside the mirror: what a rig with an `[[index]]` has more."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+
+from tests.faults.databases import Ledger, Postgres
+from tests.faults.oracles import Violation
+from tests.support.documents.compare import compare
+from tests.support.documents.oracle import rebuild
+
+# Each row of the ledger with the lines that hang on it, and what they add up to.
+SCHEMA = """
+version: 1
+table: ledger
+primary_key: key
+fields:
+  - long: key
+  - long: number
+  - text: note
+  - has_many: lines
+    table: lines
+    primary_key: id
+    foreign_key: of
+    fields:
+      - long: id
+      - belongs_to: word
+        table: words
+        primary_key: id
+        column: word
+        fields: [{text: text}]
+  - count: line_count
+    table: lines
+    foreign_key: of
+"""
+TABLES = (
+    "CREATE TABLE lines (id bigint PRIMARY KEY, of bigint, word bigint)",
+    "CREATE TABLE words (id bigint PRIMARY KEY, text text)",
+    "CREATE INDEX lines_of ON lines (of)",
+    "CREATE INDEX lines_word ON lines (word)",
+)
+
+
+class Documents:
+    """The index `ledger` of a rig: its tables, its configuration, its store, its oracle.
+
+    `settings` are lines of its `[[index]]`.
+    """
+
+    def __init__(self, directory: Path, ledger: Ledger, settings: str = "") -> None:
+        self._ledger = ledger
+        self.store = directory / "docs.db"
+        ledger.run(*TABLES)
+        if isinstance(ledger, Postgres):
+            ledger.admin("ALTER PUBLICATION tailrace ADD TABLE lines, words")
+        (directory / "ledger.schema.yml").write_text(SCHEMA)
+        (directory / "tailrace.toml").write_text(
+            f'[source]\nurl = "{ledger.url}"\n[sinks.store]\ntype = "sqlite"\npath = "docs.db"\n'
+            f'[[index]]\nname = "ledger"\nschema = "ledger.schema.yml"\n{settings}\n'
+        )
+
+    def found(self) -> pa.Table:
+        """The documents as any reader of the store's file sees them."""
+        with closing(sqlite3.connect(f"file:{self.store}?mode=ro", uri=True, timeout=60)) as connection:
+            rows = connection.execute("SELECT id, version, document FROM documents").fetchall()
+        names = ("id", "version", "document")
+        types = (pa.string(), pa.int64(), pa.large_string())
+        columns: list[Any] = list(zip(*rows, strict=True)) or [(), (), ()]
+        arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
+        return pa.table(arrays, names=list(names))
+
+    def versions(self) -> dict[str, int]:
+        """The version of each document."""
+        found = self.found()
+        return dict(zip(found["id"].to_pylist(), found["version"].to_pylist(), strict=True))
+
+    def check(self, without: tuple[str, ...] = ()) -> None:
+        """O1 for documents: the store holds exactly what a naive rebuild gives, some ids aside."""
+        with closing(self._ledger.connect()) as connection:
+            wanted = rebuild(yaml.safe_load(SCHEMA), connection)
+        found = self.found()
+        keep = pa.array([id_ not in without for id_ in found["id"].to_pylist()], pa.bool_())
+        kept = {id_: one for id_, one in wanted.items() if id_ not in without}
+        if lines := compare(kept, found.filter(keep)):
+            raise Violation("O1", f"{len(lines)} differences in documents: {lines[:3]}")
