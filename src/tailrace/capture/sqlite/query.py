@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +16,11 @@ from tailrace.capture.sqlite.config import SqliteConfig
 from tailrace.capture.sqlite.decode import Cells
 from tailrace.capture.sqlite.functions import install
 from tailrace.capture.sqlite.rows import Pace, steps
+from tailrace.model.errors import DataError
 
 _STEP = 4096
+# What SQLite says of values, without showing any.
+_PLAIN = ("integer overflow", "malformed JSON", "string or blob too big")
 
 
 def read(
@@ -25,7 +30,7 @@ def read(
     connection = connect(config, "ro")
     try:
         install(connection)
-        with translated(config):
+        with translated(config), _computing(config, connection, sql, parameters):
             connection.execute("BEGIN")
             kinds = [kind for _, kind in columns]
             pace = Pace(len(kinds), config.slice_bytes, _STEP)
@@ -49,6 +54,29 @@ def read(
             connection.execute("COMMIT")
     finally:
         connection.close()
+
+
+@contextmanager
+def _computing(
+    config: SqliteConfig,
+    connection: sqlite3.Connection,
+    sql: str,
+    parameters: Sequence[Any] | Mapping[str, Any],
+) -> Iterator[None]:
+    """DataError where a value is to blame: SQLite has one code for that and for a statement that is wrong."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+        if code not in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_TOOBIG):
+            raise
+        # Raises where it is the statement.
+        connection.execute(f"EXPLAIN {sql}", parameters)
+        told = str(error) if str(error) in _PLAIN else error.sqlite_errorname
+        raise DataError(
+            f"{config.path}: a value cannot be computed: {told}",
+            remedy="look at the expressions and conditions of the index, and at the values they meet",
+        ) from None
 
 
 def _answer(columns: Columns, runs: list[list[Cells]]) -> pa.RecordBatch:

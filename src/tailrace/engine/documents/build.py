@@ -33,7 +33,7 @@ PIECE = 2_000
 class Build:
     """Documents of one index, written to one generation as of one version. Travels pickled to executors.
 
-    With `strict` the first document that cannot be computed or is rejected ends it.
+    With `strict` a piece with a document that cannot be computed or is rejected ends it.
     """
 
     plan: IndexPlan
@@ -49,6 +49,8 @@ class Build:
         report = DocumentReport()
         for start in range(0, keys.num_rows, PIECE):
             report += self._piece(capture, query, Affected(keys.slice(start, PIECE)))
+            if self.strict and report.rejected:
+                raise rejected(self.index, report.rejected)
         self.sink.flush()
         return report
 
@@ -71,10 +73,7 @@ class Build:
             return self._written(capture, query, asked)
         except DataError as error:
             if len(asked) == 1:
-                found = Rejection(asked.ids[0].as_py(), error.message)
-                if self.strict:
-                    raise rejected(self.index, [found]) from error
-                return DocumentReport(rejected=(found,))
+                return DocumentReport(rejected=(Rejection(asked.ids[0].as_py(), error.message),))
         half = len(asked) // 2
         first, second = asked.keys.slice(0, half), asked.keys.slice(half)
         return self._piece(capture, query, Affected(first)) + self._piece(capture, query, Affected(second))
@@ -94,10 +93,7 @@ class Build:
         return report
 
     def _write(self, ids: pa.Array, documents: pa.Array) -> DocumentReport:
-        report = self.sink.write(DocumentBatch(self.index, self.generation, ids, documents, self.version))
-        if self.strict and report.rejected:
-            raise rejected(self.index, report.rejected)
-        return report
+        return self.sink.write(DocumentBatch(self.index, self.generation, ids, documents, self.version))
 
 
 @dataclass(frozen=True)
