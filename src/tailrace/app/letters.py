@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.app.backends import opened
 from tailrace.app.indexing import indexes_of
+from tailrace.app.parts import checkpoint_of
 from tailrace.model.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def _rebuilt(config: Config, capture: Capture, index: Index, ids: Sequence[str])
     from tailrace.engine.documents.build import Build
     from tailrace.engine.documents.ids import keys_of
     from tailrace.engine.documents.state import States
+    from tailrace.engine.progress import committed
 
     state = States(str(config.state.directory)).get(index.name)
     if state is None or not state.generation:
@@ -59,12 +61,14 @@ def _rebuilt(config: Config, capture: Capture, index: Index, ids: Sequence[str])
             remedy="tailrace run",
         )
     keys, odd = keys_of(index.plan.root, ids)
+    last = committed(checkpoint_of(config))
     build = Build(
         plan=index.plan,
         index=index.name,
         generation=state.generation,
-        # What a reader can see now is in the documents: whatever comes later has a later position.
-        version=capture.head().version,
+        # All up to the last commit was visible before it. Of what the source has beyond some may not be yet:
+        # a document without it must not have a version that keeps the right one out.
+        version=last[1].position.version if last is not None else 0,
         sink=index.sink,
         strict=False,
     )
