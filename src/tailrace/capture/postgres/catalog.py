@@ -16,8 +16,9 @@ from tailrace.capture.postgres.types import column_type, overridden
 from tailrace.model.errors import SchemaDrift
 from tailrace.model.table import Column, TableRef, TableSchema, quote
 
-# In `TableSchema.extra`: name, type, modifier and column type of each column.
+# In `TableSchema.extra`: name, type, modifier and column type of each column; whether it is partitioned.
 TYPES = "types"
+PARTITIONED = "partitioned"
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,7 @@ def schema_of(
         generation=generation,
         extra={
             TYPES: [[*told, kind.name] for told, kind in zip(shape(found), kinds, strict=True)],
+            PARTITIONED: found.partitioned,
         },
     )
     return overridden(made, types)

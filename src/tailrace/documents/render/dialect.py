@@ -98,8 +98,9 @@ class Dialect(ABC):
             raise ConfigError("a text in an index schema must not contain NUL")
         return exp.Literal.string(text).sql(dialect=self.name)
 
-    def table(self, ref: TableRef, views: Mapping[TableRef, str] | None) -> Sql:
+    def table(self, table: TableSchema, views: Mapping[TableRef, str] | None) -> Sql:
         """A table in FROM; one of `views` where there are any."""
+        ref = table.ref
         if views is None:
             return f"{self.quote(ref.schema)}.{self.quote(ref.name)}"
         if ref not in views:

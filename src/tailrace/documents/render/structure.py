@@ -137,7 +137,7 @@ class Structure:
                 f"{self._column(through.table, name)} AS {alias}" for name, alias in chosen.items()
             )
             passing = conditions(through.filters, through.table, dialect)
-            junction = f"(SELECT {listed} FROM {self._table(through.table.ref)}{where(passing)}) AS j"
+            junction = f"(SELECT {listed} FROM {self._table(through.table)}{where(passing)}) AS j"
             sides = [(f"j.{chosen[name]}", column) for name, column in zip(met, below, strict=True)]
             right = [
                 dialect.equal(f"j.{chosen[name]}", through.table.column(name), *frame.column(own, "t"))
@@ -233,7 +233,7 @@ class Structure:
             f"{dialect.own(one.sql, place.table)} AS {alias}" for one, alias in frame.expressions.items()
         ]
         passing = [*conditions(place.filters, place.table, dialect), *more]
-        table = self._table(place.table.ref)
+        table = self._table(place.table)
         if root and self._root_view is not None:
             table = dialect.quote(self._root_view)
         return f"SELECT {', '.join(shown)} FROM {table}{where(passing)}"
@@ -449,8 +449,8 @@ class Structure:
     def _column(self, table: TableSchema, name: str) -> Sql:
         return self._dialect.column(self._dialect.quote(name), table.column(name))
 
-    def _table(self, ref: TableRef) -> Sql:
-        return self._dialect.table(ref, self._views)
+    def _table(self, table: TableSchema) -> Sql:
+        return self._dialect.table(table, self._views)
 
     def _select(self, shown: Sequence[tuple[Sql, str]], source: Sql) -> exp.Select:
         made = [exp.alias_(self._var(sql), name) for sql, name in shown]
