@@ -9,8 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tailrace.documents.plan import Constant, Expression, Geo, Group, IndexPlan, Member, Scalar, Transform
-from tests.documents.rendering import Documents, PostgresSource, Source, SparkEngine, SqliteSource, root
+from tailrace.documents.plan import (
+    Aggregate,
+    Comparison,
+    Constant,
+    Expression,
+    Geo,
+    Group,
+    IndexPlan,
+    Member,
+    Raw,
+    Scalar,
+    Transform,
+)
+from tailrace.documents.render import build_query
+from tailrace.model.errors import ConfigError
+from tests.documents.rendering import (
+    Documents,
+    PostgresSource,
+    Source,
+    SparkEngine,
+    SqliteSource,
+    place,
+    root,
+)
 from tests.support.postgres import Server
 
 if TYPE_CHECKING:
@@ -161,6 +183,11 @@ POSTGRES: list[Case] = [
     ("jsonb", "custom", ['{"a": 1}'], [{"a": 1}]),
     ("int", "custom", [3], [3]),
     ("text", "custom", ["3"], ["3"]),
+    ("float8", "json", ["NaN", 0.5], [None, Decimal("0.5")]),
+    ("bytea", "json", [b"\0\xff"], ["AP8="]),
+    ("date", "json", ["infinity", "2024-01-02"], [None, "2024-01-02"]),
+    ("numeric(8,2)", "keyword", ["NaN", Decimal("1.50")], [None, "1.5"]),
+    ("numeric", "keyword", ["NaN", Decimal("100")], [None, "100"]),
 ]
 
 
@@ -246,6 +273,10 @@ SQLITE: list[Case] = [
     ),
     ("INTEGER", "keyword", [7], ["7"]),
     ("TEXT", "custom", ["3"], ["3"]),
+    ("DECIMAL(12,6)", "keyword", [0.000001, 3, 1.5], ["0.000001", "3", "1.5"]),
+    ("DATE", "date", ["0000-05-05", "0001-01-01"], [None, "0001-01-01"]),
+    ("DATETIME", "timestamp", ["0000-01-01 00:00:00"], [None]),
+    ("TEXT", "text", [b"\xff\xfe", "x"], [None, "x"]),
 ]
 
 
@@ -401,3 +432,65 @@ def test_reads_a_point_from_one_column(source: PostgresSource, build: Build) -> 
         ({"lat": Decimal("1.5"), "lon": 2}, {"lat": 5, "lon": Decimal("4.5")}, None, None)
     ):
         assert found[str(row)] == {f"v{at}": point for at in range(len(POINTS))}
+
+
+def test_sums_and_compares_numbers_only(build: Build) -> None:
+    source = SqliteSource()
+    source.sql("CREATE TABLE t (id int PRIMARY KEY, p int, r real, d decimal(10,2))")
+    source.insert("t", (1, 1, 1.5, 0.1), (2, 1, float("inf"), "x"), (3, 1, 2, 0.2), (4, 1, None, None))
+    table = source.table("t")
+    asked: list[tuple[Any, str, Any]] = [
+        ("sum", "r", Decimal("3.5")),
+        ("avg", "r", Decimal("1.75")),
+        ("max", "r", 2),
+        ("sum", "d", Decimal("0.30")),
+        ("avg", "d", Decimal("0.15")),
+        ("max", "d", Decimal("0.2")),
+    ]
+    members = [
+        Member(
+            f"v{at}", Aggregate(place("v", "has_many", table, parent="id", own="p"), function, name, "double")
+        )
+        for at, (function, name, _) in enumerate(asked)
+    ]
+    found = build(source, root(table, *members))["1"]
+    assert list(found.values()) == [shown for _, _, shown in asked]
+
+
+def test_sums_rows_without_a_key(source: PostgresSource, build: Build) -> None:
+    source.sql(
+        "DROP TABLE IF EXISTS t",
+        "DROP TABLE IF EXISTS keyless",
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE keyless (p int, f float8)",
+        "INSERT INTO t VALUES (1)",
+        "INSERT INTO keyless VALUES (1, 0.3), (1, 0.1), (1, 0.2), (1, 'NaN')",
+    )
+    child = place("v", "has_many", source.table("keyless"), parent="id", own="p")
+    plan = root(source.table("t"), Member("v", Aggregate(child, "sum", "f", "double")))
+    assert build(source, plan) == {"1": {"v": Decimal(str(0.1 + 0.2 + 0.3))}}
+
+
+def test_filters_a_boolean_as_documents_show_it(build: Build) -> None:
+    source = SqliteSource()
+    source.sql("CREATE TABLE t (id int PRIMARY KEY, b boolean)")
+    source.insert("t", (1, 1), (2, 0), (3, None))
+    for value, ids in ((True, {"1"}), ("yes", {"1"}), (0, {"2"})):
+        plan = root(source.table("t"), filters=(Comparison("b", "eq", value),))
+        assert set(build(source, plan)) == ids
+    # It may keep it as a word.
+    source.sql("UPDATE t SET b = 'yes' WHERE id = 3")
+    assert set(source.documents(root(source.table("t"), filters=(Comparison("b", "eq", True),)))) == {
+        "1",
+        "3",
+    }
+
+
+@pytest.mark.parametrize("sql", ["id IN (SELECT id FROM other)", "(select max(id) from t)"])
+def test_an_expression_that_reads_other_rows_is_refused(sql: str) -> None:
+    source = SqliteSource()
+    source.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    with pytest.raises(ConfigError, match="other rows"):
+        build_query(root(source.table("t"), Member("v", Expression(sql, "long"))), "sqlite")
+    with pytest.raises(ConfigError, match="other rows"):
+        build_query(root(source.table("t"), filters=(Raw(sql),)), "sqlite")

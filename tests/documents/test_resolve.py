@@ -13,10 +13,12 @@ import pyarrow as pa
 import pytest
 
 from tailrace.capture.scripted import ScriptedCapture, ScriptedSource
+from tailrace.documents.render import build_query
 from tailrace.documents.resolve import Affected, Resolver, needed, old_parents
-from tailrace.model.change import ChangeBatch, marker
+from tailrace.model.change import ChangeBatch, Part, marker
 from tailrace.model.errors import NeedsOperator
 from tailrace.model.table import TableRef
+from tailrace.runtime.links import Links
 from tests.documents.resolving import Make, Node, PostgresWorld, SqliteWorld, World, differing, names
 from tests.support.postgres import Server, postgres
 
@@ -388,3 +390,100 @@ def test_a_scripted_source_can_be_asked_too() -> None:
     parts = capture._transaction(start + 1, {a, b})
     batches: list[ChangeBatch] = [batch for part in parts for batch in part.batches]
     assert Resolver(plan, capture.dialect).resolve(batches, capture).ids.to_pylist() == ["2"]
+
+
+@pytest.mark.parametrize("make", ["postgres"], indirect=True)
+def test_columns_of_other_types_are_compared_as_documents_compare_them(make: Make) -> None:
+    world = make(
+        "CREATE TABLE a (id uuid PRIMARY KEY, code {int})",
+        "CREATE TABLE b (id {int} PRIMARY KEY, a text, code text)",
+        "CREATE TABLE c (id {int} PRIMARY KEY, b varchar(9))",
+    )
+    node = Node("a", below=(Node("b", ("id",), ("a",), below=(Node("c", ("id",), ("b",)),)),))
+    by_code = Node("a", below=(Node("b", ("code",), ("code",)),))
+    key = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+    world.sql(
+        f"INSERT INTO a VALUES ('{key}', 7)",
+        f"INSERT INTO b VALUES (1, '{key}', '7')",
+        "INSERT INTO c VALUES (1, '1')",
+    )
+    world.skip()
+    for statement in ("UPDATE c SET b = 'none'", "UPDATE b SET id = 2", "UPDATE b SET a = 'no uuid'"):
+        world.sql(statement)
+        assert ids(affected(world, Resolver(world.plan(node), "postgres"))) == {key}
+    world.sql("DELETE FROM b")
+    assert ids(affected(world, Resolver(world.plan(by_code), "postgres"))) == {key}
+
+
+@pytest.mark.parametrize("make", ["postgres"], indirect=True)
+def test_a_new_parent_is_found_though_the_log_leaves_out_a_part_of_its_key(
+    make: Make, tmp_path: Path
+) -> None:
+    world = make(
+        "CREATE TABLE a (code text, n {int}, PRIMARY KEY (code, n))",
+        "CREATE TABLE b (id {int} PRIMARY KEY, code text, n {int})",
+        identity="DEFAULT",
+    )
+    plan = world.plan(Node("a", below=(Node("b", ("code", "n"), ("code", "n")),)))
+    world.sql(
+        # So long that it stands apart from its row.
+        "ALTER TABLE b ALTER code SET STORAGE EXTERNAL",
+        "INSERT INTO a SELECT repeat('x', 2300), n FROM generate_series(1, 2) n",
+        "INSERT INTO b VALUES (1, repeat('x', 2300), 1)",
+    )
+    world.skip()
+    links = Links(tmp_path / "links.db", needed([plan], world.capture))
+    links.begin(world.capture, world.position)
+    world.sql("UPDATE b SET n = 2")
+    batches = links.complete(Part(tuple(world.changes()), world.position)).batches
+    links.close()
+    assert "after_absent" in batches[0].data.schema.names
+    found = Resolver(plan, "postgres").resolve(batches, world.capture)
+    assert sorted(found.keys.column("n").to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize("make", ["postgres"], indirect=True)
+def test_rows_of_before_their_columns_were_retyped_are_still_understood(make: Make) -> None:
+    world = make(
+        "CREATE TABLE a (id text PRIMARY KEY, x {int})",
+        "CREATE TABLE b (id {int} PRIMARY KEY, x text)",
+        "CREATE TABLE c (id {int} PRIMARY KEY, a text)",
+    )
+    world.sql(
+        "INSERT INTO a VALUES ('7', 5)", "INSERT INTO b VALUES (1, '5')", "INSERT INTO c VALUES (1, '7')"
+    )
+    world.skip()
+    world.sql(
+        "DELETE FROM b",
+        "INSERT INTO b VALUES (2, 'no number')",
+        "DELETE FROM c",
+        "INSERT INTO a VALUES ('no number', 1)",
+        "DELETE FROM a WHERE id <> '7'",
+    )
+    older = world.changes()
+    world.sql(
+        "DELETE FROM b",
+        "ALTER TABLE b ALTER x TYPE int USING x::int",
+        "ALTER TABLE a ALTER id TYPE int USING id::int",
+        "ALTER TABLE c ALTER a TYPE int USING a::int",
+    )
+    node = Node("a", below=(Node("b", ("x",), ("x",)), Node("c", ("id",), ("a",))))
+    found = Resolver(world.plan(node), "postgres").resolve(older, world.capture)
+    assert ids(found) == {"7"}
+    assert found.keys.column("id").to_pylist() == [7]
+
+
+@pytest.mark.parametrize("make", ["postgres"], indirect=True)
+def test_rows_of_tables_that_inherit_are_not_their_parents(make: Make) -> None:
+    world = make(
+        "CREATE TABLE a (id {int} PRIMARY KEY, x {int})", "CREATE TABLE b (id {int} PRIMARY KEY, x {int})"
+    )
+    world.sql(
+        "CREATE TABLE heir () INHERITS (a)", "INSERT INTO a VALUES (1, 5)", "INSERT INTO heir VALUES (2, 5)"
+    )
+    world.skip()
+    plan = world.plan(Node("a", below=(Node("b", ("x",), ("x",)),)))
+    world.sql("INSERT INTO b VALUES (9, 5)")
+    assert ids(affected(world, Resolver(plan, "postgres"))) == {"1"}
+    query = build_query(plan, "postgres")
+    assert [row[0] for row in world.rows(query.sql.replace("%%", "%"))] == ["1"]

@@ -31,10 +31,18 @@ _KEEPS_WHOLE = (exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Div, exp.IntDiv)
 
 
 def checked(sql: str, table: TableSchema, source: str) -> str:
-    """The same text; ConfigError where it is not one expression, but would end the statement around it."""
+    """The same text; ConfigError where it is not one expression over the table's own columns.
+
+    It must not end the statement around it, nor read other rows: nobody would see when these change.
+    """
     depth = 0
     try:
         for token in sqlglot.tokenize(sql, read=source):
+            if token.token_type == TokenType.SELECT:
+                raise ConfigError(
+                    f"the SQL {sql!r} over {table.ref} reads other rows: no document would follow their changes",
+                    remedy="make a relation of them, or keep what it asks for in a column of the table",
+                )
             depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
             if depth < 0 or token.token_type == TokenType.SEMICOLON:
                 break

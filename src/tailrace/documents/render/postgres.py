@@ -7,7 +7,7 @@ folded as Unicode says, whatever the database's own locale.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from tailrace.documents.plan import Aggregate, Kind, Transform
@@ -15,7 +15,7 @@ from tailrace.documents.render.dialect import BLANKS, Dialect, Sort, Sql, Totals
 from tailrace.documents.render.families import NUMBERS, base
 from tailrace.documents.render.literals import number_text, plain_text
 from tailrace.documents.render.patterns import JSON_NUMBER
-from tailrace.model.table import Column, ColumnType
+from tailrace.model.table import Column, ColumnType, TableRef, TableSchema
 
 _PLACEHOLDER = "\ue000tailrace-parameter\ue000"
 _FIRST, _END = "0001-01-01", "10000-01-01"
@@ -49,6 +49,11 @@ class Postgres(Dialect):
         # As an escape string, so that a server with standard_conforming_strings off reads the same.
         return "E" + made.replace("\\", "\\\\") if "\\" in text else made
 
+    def table(self, table: TableSchema, views: Mapping[TableRef, str] | None) -> Sql:
+        # Rows of tables that inherit from it are not its own: their changes come under their own names.
+        alone = table.extra.get("partitioned") is False
+        return f"{'ONLY ' if alone else ''}{super().table(table, views)}"
+
     def joined(self, pieces: Sequence[Sql]) -> Sql:
         return f"concat({', '.join(pieces)})"
 
@@ -62,8 +67,9 @@ class Postgres(Dialect):
 
     def text(self, x: Sql, column: Column) -> Sql:
         family = self.family(column)
-        if family in ("decimal", "numeric"):
-            return _trimmed(f"{x}::text")
+        if family in ("decimal", "numeric", "real"):
+            text = f"{x}::text" if family == "real" else _trimmed(f"{x}::text")
+            return f"CASE WHEN {_finite(x)} THEN {text} END"
         if family in ("moment", "local"):
             return self.unquoted(self.moment(x, column))
         if family == "date":
@@ -77,8 +83,8 @@ class Postgres(Dialect):
 
     def id_text(self, x: Sql, column: Column) -> Sql:
         made = self.text(x, column)
-        # A day or moment that no document can show still is a key.
-        outside = self.family(column) in ("date", "moment", "local")
+        # A day, moment or number that no document can show still is a key.
+        outside = self.family(column) in ("date", "moment", "local", "decimal", "numeric", "real")
         return f"coalesce({made}, {x}::text)" if outside else made
 
     def number(self, x: Sql, column: Column) -> Sql:
@@ -86,8 +92,7 @@ class Postgres(Dialect):
         if family == "integer":
             return f"{x}::text"
         if family in ("decimal", "numeric", "real"):
-            # Neither NaN nor an infinity is nothing when it is taken from itself.
-            return f"CASE WHEN {x} - {x} = 0 THEN {x}::text END"
+            return f"CASE WHEN {_finite(x)} THEN {x}::text END"
         if family == "money":
             return f"{x}::numeric::text"
         if family == "boolean":
@@ -143,7 +148,10 @@ class Postgres(Dialect):
         return self.quoted(f"lower({self.text(x, column)})")
 
     def embedded(self, x: Sql, column: Column) -> Sql:
-        made = f"{x}::text" if self.family(column) == "json" else f"to_json({x})::text"
+        family = self.family(column)
+        if family not in ("json", "other"):
+            return self.json(x, column, "custom")
+        made = f"{x}::text" if family == "json" else f"to_json({x})::text"
         if base(column.native) == "jsonb":
             return made
         # Between its tokens JSON may have line ends, inside strings it has none: documents are single lines.
@@ -209,7 +217,7 @@ class Postgres(Dialect):
             return x, "NULL"
         if family in NUMBERS:
             return x, number_text(value, column.name)
-        if family in ("text", "char", "other"):
+        if family in ("text", "char", "other", "json"):
             plain = family == "text" or (family == "char" and not ordered)
             compared = x if plain else f"({self.text(x, column)})"
             return (f'{compared} COLLATE "C"' if ordered else compared), self.value(value)
@@ -236,13 +244,14 @@ class Postgres(Dialect):
         family = self.family(column)
         if family not in NUMBERS:
             return self._extreme(aggregate, x, column)
-        finite = x if family == "integer" else f"CASE WHEN {x} - {x} = 0 THEN {x} END"
+        finite = x if family == "integer" else f"CASE WHEN {_finite(x)} THEN {x} END"
         if aggregate.function in ("min", "max"):
             return Totals((f"{aggregate.function}({finite})::text",), lambda made: made[0])
         if family == "real":
-            # Reals are added in the order of the keys, or the last digit would be left to chance.
-            order = ", ".join(one for y, other in key for one in self.sortable(y, other))
-            total = f"sum(({finite})::float8 ORDER BY {order})"
+            # Reals are added in the order of the keys, or the last digit would be left to chance. Rows
+            # without a key are in the order of what is added.
+            order = [one for y, other in key for one in self.sortable(y, other)] or [x]
+            total = f"sum(({finite})::float8 ORDER BY {', '.join(order)})"
         else:
             total = f"sum({finite})"
         if aggregate.function == "avg":
@@ -304,6 +313,11 @@ def zoned(text: str) -> str:
         if not clock.strip() or clock.rstrip().endswith(("Z", "z")) or set(clock) & set("+-")
         else (text + "+00:00")
     )
+
+
+def _finite(x: Sql) -> Sql:
+    """Neither NaN nor an infinity is nothing when it is taken from itself."""
+    return f"{x} - {x} = 0"
 
 
 def _zone(family: str) -> str:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tailrace.documents.plan import IndexPlan
+from tailrace.documents.render.binding import (
+    Values,
+    array_literal,
+    json_list,
+    json_rows,
+    known,
+    of_table,
+    sent_json,
+    sent_texts,
+)
 from tailrace.documents.render.dialect import Dialect
 from tailrace.documents.render.frames import Bounds
 from tailrace.documents.render.postgres import Postgres
@@ -18,7 +27,6 @@ from tailrace.documents.render.sqlite import Sqlite
 from tailrace.documents.render.structure import Structure
 from tailrace.model.errors import ConfigError, UsageError
 from tailrace.model.table import Column, ColumnType, TableRef
-from tailrace.model.text import json_values, quoted
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,8 @@ class Query:
     def bind(self, keys: pa.Table | None = None) -> tuple[Any, ...]:
         """The statement's parameters for these root keys: the columns of the root's key, by name.
 
-        A value that its type cannot hold is null, and its text stands in a column of the name and `:text`.
+        A value that its type cannot hold is null; it stands tagged in a column of the name and `:exact`, or
+        its text does in one of the name and `:text` (`Affected.keys`).
         """
         if not isinstance(self.scope, Keys):
             if keys is not None:
@@ -63,12 +72,18 @@ class Query:
         if keys is None:
             raise UsageError("the query needs the keys to build")
         if self.dialect == "spark":
+            if any(keys.column(column.name).null_count for column in self.key):
+                raise ConfigError(
+                    "some keys have values that Spark has no type for",
+                    remedy="build their documents from the source",
+                )
             return ()
-        render = _json_texts if self.dialect == "sqlite" else _texts
-        parts = [_with_odd(keys, column.name, render) for column in self.key]
-        if self.dialect == "sqlite":
-            return (_json(parts),)
-        return tuple(part.to_pylist() for part in parts)
+        # A key that is null is no row's.
+        row = known([of_table(keys, column.name) for column in self.key])
+        if self.dialect == "postgres":
+            return tuple(array_literal(sent_texts(values)) for values in row)
+        texts = [sent_json(values) for values in row]
+        return (json_rows(texts) if len(texts) > 1 else json_list(texts[0]),)
 
     def bind_range(
         self, low: Sequence[Any] | None = None, high: Sequence[Any] | None = None
@@ -84,7 +99,7 @@ class Query:
                 if self.dialect == "sqlite":
                     made.append(value)
                 else:
-                    made.append(_texts(pa.array([value], column.type.arrow))[0].as_py())
+                    made.append(sent_texts(Values(pa.array([value], column.type.arrow)))[0].as_py())
         return tuple(made)
 
 
@@ -133,41 +148,3 @@ def _dialect(name: str, source: str | None) -> Dialect:
             raise ConfigError("Spark must know which database the tables come from: postgres or sqlite")
         return Spark(source)
     raise ConfigError(f"documents cannot be built in {name!r}: postgres, sqlite and spark are known")
-
-
-def _texts(values: pa.Array) -> pa.StringArray:
-    """Texts that PostgreSQL reads as the same values."""
-    if pa.types.is_binary(values.type):
-        return pa.array(["\\x" + one.hex() if one is not None else None for one in values.to_pylist()])
-    if pa.types.is_floating(values.type) or pa.types.is_string(values.type):
-        return values.cast(pa.string())
-    return json_values(values)[0]
-
-
-def _with_odd(keys: pa.Table, name: str, render: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """A key column as the engine takes it; what has no value of its type goes by its text."""
-    typed = keys.column(name).combine_chunks()
-    made = render(typed)
-    if not typed.null_count or f"{name}:text" not in keys.column_names:
-        return made
-    return pc.if_else(typed.is_valid(), made, render(keys.column(f"{name}:text").combine_chunks()))
-
-
-def _json(parts: Sequence[pa.Array]) -> str:
-    """One JSON array of the keys; composite ones are arrays."""
-    if len(parts) > 1:
-        separated = [piece for part in parts for piece in (",", part)][1:]
-        whole = pc.binary_join_element_wise("[", *separated, "]", "")
-    else:
-        whole = parts[0]
-    return "[" + ",".join(whole.to_pylist()) + "]"
-
-
-def _json_texts(values: pa.Array) -> pa.StringArray:
-    if pa.types.is_binary(values.type):
-        return pa.array([f'"{one.hex()}"' if one is not None else "null" for one in values.to_pylist()])
-    if pa.types.is_boolean(values.type):
-        # It keeps booleans as numbers.
-        return values.cast(pa.int8()).cast(pa.string())
-    texts, is_text = json_values(values)
-    return pc.fill_null(quoted(texts) if is_text else texts, "null")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from tailrace.documents.plan import Aggregate, Kind, Transform
 from tailrace.documents.render.dialect import BLANKS, Dialect, Sort, Sql, Totals
-from tailrace.documents.render.families import NUMBERS, scale
+from tailrace.documents.render.families import NUMBERS, base, scale
 from tailrace.documents.render.foreign import checked, for_spark
 from tailrace.documents.render.literals import number_text, plain_text
 from tailrace.documents.render.patterns import JSON_NUMBER, MOMENT
@@ -64,17 +64,32 @@ class Spark(Dialect):
 
     def text(self, x: Sql, column: Column) -> Sql:
         family = self.family(column)
-        if family in ("decimal", "numeric"):
+        if family == "decimal":
             return _trimmed(f"CAST({x} AS STRING)")
+        if family == "numeric":
+            return f"CASE WHEN {x} RLIKE {self.literal(JSON_NUMBER)} THEN {_trimmed(x)} END"
+        if family == "real":
+            raise ConfigError(
+                f"column {column.name} is a real, which Spark does not write as the source does",
+                remedy="build the documents from the source, or show the column as a number",
+            )
         if family in ("moment", "local"):
             return self.unquoted(self.moment(x, column))
+        if family == "date":
+            return self.unquoted(self.day(x, column))
         if family == "binary":
             return self.unquoted(self.binary(x, column))
         if family == "uuid":
             return f"lower({x})"
-        if family == "real":
-            return _trimmed(f"CAST({x} AS STRING)")
         return x if column.type.name == "string" else f"CAST({x} AS STRING)"
+
+    def id_text(self, x: Sql, column: Column) -> Sql:
+        family = self.family(column)
+        text = x if family == "uuid" and self.source == "sqlite" else self.text(x, column)
+        if family == "numeric":
+            return f"coalesce({text}, {x})"
+        # A source has keys that no type of Spark's holds. They come as NULL, and no id is made up for them.
+        return f"coalesce({text}, raise_error('a key has no type in Spark: build from the source'))"
 
     def number(self, x: Sql, column: Column) -> Sql:
         family = self.family(column)
@@ -213,6 +228,10 @@ class Spark(Dialect):
         one, two = self.family(column), self.family(other)
         if "numeric" in (one, two):
             return f"{self.text(x, column)} = {self.text(y, other)}"
+        varying = "character varying" in (base(column.native), base(other.native))
+        if {one, two} == {"char", "text"} and varying:
+            # PostgreSQL compares these two without the blanks at their ends.
+            return f"rtrim({x}) = rtrim({y})"
         if {one, two} <= NUMBERS or column.type == other.type:
             return f"{x} = {y}"
         return f"{self.text(x, column)} = {self.text(y, other)}"
@@ -269,8 +288,10 @@ class Spark(Dialect):
             return self._extreme(aggregate, x, column)
         if family == "real":
             finite = f"CASE WHEN {_finite(x)} THEN CAST({x} AS DOUBLE) END"
+            # Reals are added in the order of the keys, or the last digit would be left to chance. Rows
+            # without a key are in the order of what is added.
             order = [Sort(one, nullable=False) for y, other in key for one in self.sortable(y, other)]
-            # Reals are added in the order of the keys, or the last digit would be left to chance.
+            order = order or [Sort(finite)]
             total = f"aggregate(filter({_sorted(finite, order)}, v -> v IS NOT NULL), 0D, (a, v) -> a + v)"
             total = f"CASE WHEN count({finite}) > 0 THEN {total} END"
             counted = finite
@@ -279,6 +300,10 @@ class Spark(Dialect):
             total = f"sum({counted})"
         if function == "avg":
             total = f"CAST({total} AS DOUBLE) / CASE WHEN count({counted}) > 0 THEN count({counted}) END"
+            return Totals(
+                (total,), lambda made: f"CASE WHEN {_finite(made[0])} THEN CAST({made[0]} AS STRING) END"
+            )
+        if family == "real":
             return Totals(
                 (total,), lambda made: f"CASE WHEN {_finite(made[0])} THEN CAST({made[0]} AS STRING) END"
             )

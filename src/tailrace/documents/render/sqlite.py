@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tailrace.documents.plan import Aggregate, Transform
+from tailrace.documents.render.binding import json_value
 from tailrace.documents.render.dialect import BLANKS, Dialect, Sort, Sql, Totals
 from tailrace.documents.render.families import NUMBERS, scale
-from tailrace.documents.render.literals import number_text
+from tailrace.documents.render.literals import number_text, plain_text
 from tailrace.model.table import Column, ColumnType
 
 _HALVES = 1_000_000_000
@@ -57,20 +58,32 @@ class Sqlite(Dialect):
             return self.unquoted(self.moment(x, column))
         if family == "date":
             return self.unquoted(self.day(x, column))
-        # A decimal that is whole is kept as an integer or as a real, by chance: they are one number.
-        whole = f"WHEN {x} = CAST({x} AS INTEGER) THEN CAST(CAST({x} AS INTEGER) AS TEXT) "
-        whole = whole if family == "decimal" else ""
+        real = _decimal(x, column, _real(x)) if family == "decimal" else _real(x)
+        # Bytes are no text.
         return (
-            f"CASE typeof({x}) WHEN 'real' THEN CASE {whole}ELSE {_real(x)} END"
-            if whole
-            else f"CASE typeof({x}) WHEN 'real' THEN {_real(x)}"
-        ) + f" WHEN 'text' THEN {x} ELSE CAST({x} AS TEXT) END"
+            f"CASE typeof({x}) WHEN 'text' THEN {x} WHEN 'integer' THEN CAST({x} AS TEXT)"
+            f" WHEN 'real' THEN {real} END"
+        )
 
     def id_text(self, x: Sql, column: Column) -> Sql:
-        made = self.text(x, column)
-        # A day or moment that no document can show still is a key.
-        outside = self.family(column) in ("date", "moment", "local")
-        return f"coalesce({made}, CAST({x} AS TEXT))" if outside else made
+        # As the capture's values of this type have it (`resolve.values.id_texts`), whatever is in there.
+        family = self.family(column)
+        endless = f"coalesce(tailrace_real({x}), CASE WHEN {x} > 0 THEN 'Infinity' ELSE '-Infinity' END)"
+        real = _decimal(x, column, endless) if family == "decimal" else endless
+        whole = f"CAST({x} AS TEXT)"
+        if family == "boolean":
+            whole = f"CASE {x} WHEN 1 THEN 'true' WHEN 0 THEN 'false' ELSE {whole} END"
+        elif family == "real":
+            same = f"CAST(CAST({x} AS REAL) AS INTEGER) = {x}"
+            whole = f"CASE WHEN {same} THEN tailrace_real(CAST({x} AS REAL)) ELSE {whole} END"
+        text = x
+        if family in ("date", "moment", "local"):
+            # A day or moment that no document can show still is a key.
+            text = f"coalesce({self.text(x, column)}, {x})"
+        return (
+            f"CASE typeof({x}) WHEN 'text' THEN {text} WHEN 'integer' THEN {whole} WHEN 'real' THEN {real}"
+            f" WHEN 'blob' THEN tailrace_base64({x}) END"
+        )
 
     def number(self, x: Sql, column: Column) -> Sql:  # noqa: ARG002
         text = f"trim({x})"
@@ -91,15 +104,15 @@ class Sqlite(Dialect):
         usual = f"substr({x}, 1, 10) || 'T' || substr({x}, 12)"
         # Adding nothing rolls the 30th of February over, so that the text is another then.
         return (
-            f"'\"' || CASE WHEN {x} GLOB '{_SECOND}' AND {x} >= '0001'"
+            f"'\"' || CASE WHEN {x} GLOB '{_SECOND}' AND {x} NOT GLOB '0000*'"
             f" AND strftime('%Y-%m-%dT%H:%M:%S', {x}, '+0 days') = {usual} THEN {usual}"
             f" ELSE tailrace_moment({x}) END || '\"'"
         )
 
     def day(self, x: Sql, column: Column) -> Sql:  # noqa: ARG002
         return (
-            f"'\"' || CASE WHEN {x} GLOB '{_DAY}' AND {x} >= '0001' AND date({x}, '+0 days') = {x} THEN {x}"
-            f" ELSE tailrace_day({x}) END || '\"'"
+            f"'\"' || CASE WHEN {x} GLOB '{_DAY}' AND {x} NOT GLOB '0000*' AND date({x}, '+0 days') = {x}"
+            f" THEN {x} ELSE tailrace_day({x}) END || '\"'"
         )
 
     def binary(self, x: Sql, column: Column) -> Sql:  # noqa: ARG002
@@ -154,8 +167,10 @@ class Sqlite(Dialect):
         family = self.family(column)
         if family in NUMBERS and value is not None:
             return x, number_text(value, column.name)
-        if family == "boolean" and isinstance(value, bool | str):
-            return x, "1" if str(value).lower() in ("true", "t", "1", "yes", "on") else "0"
+        if family == "boolean" and value is not None:
+            # As a document shows it, whatever it is kept as.
+            true = plain_text(value).lower() in ("true", "t", "1", "yes", "y", "on")
+            return f"({self.boolean(x, column)})", "'true'" if true else "'false'"
         return f"{x} COLLATE BINARY", self.value(value)
 
     def like(self, x: Sql, column: Column, pattern: str, *, folded: bool) -> Sql:
@@ -179,14 +194,20 @@ class Sqlite(Dialect):
     ) -> Totals:
         if aggregate.function in ("min", "max"):
             kind = aggregate.kind or "custom"
+            if self.family(column) in NUMBERS:
+                x = f"CASE WHEN {_finite(x)} THEN {x} END"
             return Totals(
                 (f"{aggregate.function}({x} COLLATE BINARY)",), lambda made: self.json(made[0], column, kind)
             )
+        # A text counts where it is a number, and an infinity is none.
+        text = f"CASE WHEN {self.number(x, column)} IS NOT NULL THEN CAST({x} AS REAL) END"
+        x = f"CASE WHEN typeof({x}) = 'text' THEN {text} WHEN {_finite(x)} THEN {x} END"
         digits = scale(column)
         if digits:
             # Decimals are kept as reals; as whole numbers of their last digit they are exact.
-            inside = f"abs({x}) < {10**15 // 10**digits}"
-            whole = f"CASE WHEN {inside} THEN CAST(round({x} * {10**digits}) AS INTEGER) END"
+            most = 10**15 // 10**digits
+            inside = f"({x}) BETWEEN -{most} AND {most}"
+            whole = f"CASE WHEN {inside} THEN CAST(round(({x}) * {10**digits}) AS INTEGER) END"
             rest = f"CASE WHEN NOT ({inside}) THEN CAST({x} AS REAL) END"
         else:
             whole = f"CASE WHEN typeof({x}) = 'integer' THEN {x} END"
@@ -204,15 +225,12 @@ class Sqlite(Dialect):
 
     def keys(self, key: Sequence[Column], view: str | None) -> Sql:  # noqa: ARG002
         if len(key) == 1:
-            return f"SELECT DISTINCT {self._given('value', key[0])} AS k0 FROM json_each(?1)"
+            return f"SELECT DISTINCT {json_value('value', 'type')} AS k0 FROM json_each(?1)"
         parts = ", ".join(
-            self._given(f"json_extract(value, '$[{at}]')", column) + f" AS k{at}"
-            for at, column in enumerate(key)
+            json_value("value", f"json_type(value, '$[{at}]')", f"[{at}]") + f" AS k{at}"
+            for at in range(len(key))
         )
         return f"SELECT DISTINCT {parts} FROM json_each(?1)"
-
-    def _given(self, x: Sql, column: Column) -> Sql:
-        return f"unhex({x})" if self.family(column) == "binary" else x
 
     def bound(self, column: Column) -> Sql:  # noqa: ARG002
         return "?"
@@ -233,6 +251,18 @@ def glob(pattern: str) -> str:
     return "".join(made) + ("\\" if escaped else "")
 
 
+def _decimal(x: Sql, column: Column, other: Sql) -> Sql:
+    """A real that is a decimal of the column's type, without exponents; `other` stands for any other one."""
+    digits = scale(column)
+    plain = f"rtrim(rtrim(printf('%.{digits}f', {x}), '0'), '.')" if digits else f"printf('%.0f', {x})"
+    return f"CASE WHEN abs({x}) < 1e15 AND CAST({plain} AS REAL) = {x} THEN {plain} ELSE {other} END"
+
+
+def _finite(x: Sql) -> Sql:
+    """Whether it is a number, and not an infinity."""
+    return f"{x} BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
+
+
 def _real(x: Sql) -> Sql:
     """A finite real in as few digits as tell it from all others."""
     short = f"printf('%!.15g', {x})"
@@ -246,7 +276,8 @@ def _uuid(x: Sql) -> Sql:
     parts = " || '-' || ".join(
         f"substr({digits}, {start}, {size})" for start, size in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
     )
-    return f"CASE typeof({x}) WHEN 'blob' THEN {parts} WHEN 'null' THEN NULL ELSE lower({x}) END"
+    blob = f"CASE length({x}) WHEN 16 THEN {parts} ELSE {digits} END"
+    return f"CASE typeof({x}) WHEN 'blob' THEN {blob} WHEN 'null' THEN NULL ELSE lower({x}) END"
 
 
 def _folded(text: Sql, function: str) -> Sql:

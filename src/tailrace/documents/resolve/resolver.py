@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.capture.contract import Capture
 from tailrace.documents.plan import IndexPlan
+from tailrace.documents.render.binding import EXACT, TEXT, Row, Values, known, plain_texts
 from tailrace.documents.resolve.entries import Entry, entries
 from tailrace.documents.resolve.statement import Statement, render
-from tailrace.documents.resolve.values import Row, Values, id_texts, plain_texts, plainly_equal, touched
+from tailrace.documents.resolve.values import id_texts, plainly_equal, touched
 from tailrace.model.change import ChangeBatch, Op
 from tailrace.model.render import field_of
-from tailrace.model.table import TableRef
+from tailrace.model.table import TableRef, TableSchema
 from tailrace.model.text import escaped, quoted
 
 # Values that one statement is asked for.
 _MOST = 50_000
-_TEXT = ":text"
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,9 @@ class Affected:
     """The documents to build again.
 
     `keys` has the root's key columns by name, with their types, and of each the text that documents show, by
-    its name and `:text`. A value that its type cannot hold is null, and has its text. With `everything` every
-    document is affected, those of the sink that have no root row any more too, and `keys` is empty.
+    its name and `:text`. A value that its type cannot hold is null; where there is any, its column has one
+    of tagged values beside it, by its name and `:exact`. With `everything` every document is affected, those
+    of the sink that have no root row any more too, and `keys` is empty.
     """
 
     keys: pa.Table
@@ -42,7 +44,7 @@ class Affected:
     @cached_property
     def texts(self) -> list[pa.ChunkedArray]:
         """The texts of the key columns, in key order."""
-        return [self.keys.column(name) for name in self.keys.column_names if name.endswith(_TEXT)]
+        return [self.keys.column(name) for name in self.keys.column_names if name.endswith(TEXT)]
 
     @property
     def ids(self) -> pa.StringArray:
@@ -59,10 +61,12 @@ class Resolver:
 
     def __init__(self, plan: IndexPlan, dialect: str) -> None:
         self._root, self._dialect = plan.root, dialect
-        self._by_table: dict[TableRef, list[tuple[Entry, Statement | None]]] = {}
+        self._by_table: dict[TableRef, list[Entry]] = {}
+        self._statements: dict[tuple[object, ...], Statement] = {}
         for entry in entries(plan):
-            statement = None if self._direct(entry) else render(entry, plan.root, dialect)
-            self._by_table.setdefault(entry.table.ref, []).append((entry, statement))
+            self._by_table.setdefault(entry.table.ref, []).append(entry)
+            if not self._direct(entry):
+                self._statement(entry, entry.table)
 
     @property
     def tables(self) -> frozenset[TableRef]:
@@ -93,25 +97,25 @@ class Resolver:
             return batch
         return ChangeBatch(batch.table, batch.data.filter(pc.greater(position, since)))
 
-    def _parts(self, batches: Sequence[ChangeBatch], capture: Capture) -> Iterator[list[Values]]:
+    def _parts(self, batches: Sequence[ChangeBatch], capture: Capture) -> Iterator[Row]:
         """Root keys, many of them several times."""
-        asked: dict[int, tuple[Statement, list[list[pa.StringArray]]]] = {}
+        asked: dict[str, tuple[Statement, list[list[pa.StringArray]]]] = {}
         for batch in batches:
-            for entry, statement in self._by_table[batch.table.ref]:
+            for entry in self._by_table[batch.table.ref]:
+                direct = self._direct(entry)
                 for row in touched(batch, entry.columns, entry.path):
-                    if statement is None:
+                    if direct:
                         yield self._as_key(entry, row)
                     else:
-                        asked.setdefault(id(statement), (statement, []))[1].append(statement.texts(row))
+                        statement = self._statement(entry, batch.table)
+                        asked.setdefault(statement.sql, (statement, []))[1].append(statement.texts(row))
         if not asked:
             return
         with capture.together():
             for statement, rows in asked.values():
                 yield from self._ask(statement, rows, capture)
 
-    def _ask(
-        self, statement: Statement, rows: list[list[pa.StringArray]], capture: Capture
-    ) -> Iterator[list[Values]]:
+    def _ask(self, statement: Statement, rows: list[list[pa.StringArray]], capture: Capture) -> Iterator[Row]:
         names = [str(at) for at in range(len(rows[0]))]
         every = pa.concat_tables([pa.table(dict(zip(names, row, strict=True))) for row in rows])
         distinct = every.group_by(names).aggregate([]).combine_chunks()
@@ -123,6 +127,13 @@ class Resolver:
             for batch in capture.query(statement.sql, statement.bind(texts), columns):
                 yield [_answered(batch, at, len(columns)) for at in range(len(columns))]
 
+    def _statement(self, entry: Entry, table: TableSchema) -> Statement:
+        """The entry's statement for rows of `table`, whose types may have been others than they are now."""
+        of = entry.way, tuple(table.column(name).native for name in entry.columns)
+        if of not in self._statements:
+            self._statements[of] = render(replace(entry, table=table), self._root, self._dialect)
+        return self._statements[of]
+
     def _direct(self, entry: Entry) -> bool:
         """Whether the values are those of the root's key, so that nobody needs to be asked."""
         root = self._root
@@ -133,29 +144,28 @@ class Resolver:
         pairs = zip(entry.columns, entry.met, strict=True)
         return all(plainly_equal(entry.table, own, root.table, met) for own, met in pairs)
 
-    def _as_key(self, entry: Entry, row: Row) -> list[Values]:
+    def _as_key(self, entry: Entry, row: Row) -> Row:
         """The values as the root's key, in its order and types; what these cannot hold is no root's key."""
         by_name = dict(zip(entry.met or self._root.key, row, strict=True))
         made = [_cast(by_name[name], self._root.table.column(name).type.arrow) for name in self._root.key]
-        mask = made[0].known
-        for values in made[1:]:
-            mask = pc.and_(mask, values.known)
-        return made if mask.true_count == len(mask) else [values.filter(mask) for values in made]
+        return known(made)
 
     def _table(self, key: Sequence[Values]) -> pa.Table:
         root, made = self._root, {}
         for at, name in enumerate(root.key):
             values = key[at] if key else Values(pa.nulls(0, root.table.column(name).type.arrow))
             made[name] = values.typed
-            made[name + _TEXT] = id_texts(values, root.table.column(name), self._dialect)
+            made[name + TEXT] = id_texts(values, root.table.column(name), self._dialect)
+            if values.exact is not None and values.exact.null_count < len(values.exact):
+                made[name + EXACT] = values.exact
         return pa.table(made)
 
     def _distinct(self, found: list[pa.Table]) -> pa.Table:
         if not found:
             return self._table([])
-        every = pa.concat_tables(found)
-        texts = [name + _TEXT for name in self._root.key]
-        numbered = every.select(texts).append_column("row", pa.array(range(every.num_rows), pa.int64()))
+        every = pa.concat_tables(found, promote_options="default")
+        texts = [name + TEXT for name in self._root.key]
+        numbered = every.select(texts).append_column("row", pa.array(np.arange(every.num_rows)))
         first = numbered.group_by(texts).aggregate([("row", "min")]).column("row_min")
         return every.take(first).combine_chunks()
 
@@ -186,5 +196,16 @@ def _cast(values: Values, kind: pa.DataType) -> Values:
             else wide.is_valid()
         )
         return Values(pc.if_else(fits, wide, pa.scalar(None, pa.int64())).cast(kind), values.exact)
-    # A column whose type was changed meanwhile: by its text.
-    return Values(plain_texts(values.typed).cast(kind))
+    # A column whose type was changed meanwhile: by its text. What is none of the new type is no key now.
+    texts = plain_texts(values.typed)
+    try:
+        return Values(texts.cast(kind))
+    except pa.ArrowInvalid:
+        return Values(pa.concat_arrays([_one(texts.slice(row, 1), kind) for row in range(len(texts))]))
+
+
+def _one(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return text.cast(kind)
+    except pa.ArrowInvalid:
+        return pa.nulls(1, kind)

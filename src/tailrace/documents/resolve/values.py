@@ -5,46 +5,24 @@ Nothing here is done row by row, but for values that no column of their type hol
 
 from __future__ import annotations
 
-import base64
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.documents.render.binding import Row, Values, known, plain_texts
 from tailrace.documents.render.families import family
 from tailrace.model.change import ChangeBatch, Op
 from tailrace.model.errors import NeedsOperator
 from tailrace.model.render import absent_masks, field_of, optional
 from tailrace.model.table import Column, TableRef, TableSchema, quote
-from tailrace.model.text import exact_values, json_values, quoted, split_tags
+from tailrace.model.text import split_tags
 
 Bools = npt.NDArray[np.bool_]
 _STRING = pa.string()
-
-
-@dataclass(frozen=True)
-class Values:
-    """A column of some rows: of its type, and the tagged texts of what that cannot hold (or None)."""
-
-    typed: pa.Array
-    exact: pa.Array | None = None
-
-    @property
-    def known(self) -> pa.Array:
-        """Where there is a value."""
-        there = self.typed.is_valid()
-        return there if self.exact is None else pc.or_(there, self.exact.is_valid())
-
-    def filter(self, mask: pa.Array) -> Values:
-        """Some of the rows."""
-        return Values(self.typed.filter(mask), None if self.exact is None else self.exact.filter(mask))
-
-
-Row = Sequence[Values]
 
 
 def touched(batch: ChangeBatch, columns: Sequence[str], path: Sequence[str]) -> list[Row]:
@@ -91,31 +69,28 @@ def _relation(path: Sequence[str]) -> str:
 
 
 def _image(batch: ChangeBatch, side: str, columns: Sequence[str]) -> Row | None:
-    """The columns of one image. What an after image lacks is as before, and the before image has it."""
+    """The columns of one image. What an after image lacks is as it was before."""
     struct = batch.data.column(side)
     if struct.null_count == len(struct):
         return None
-    exact = optional(batch, f"{side}_exact")
+    lacks = absent_masks(optional(batch, "after_absent"), len(batch)) if side == "after" else {}
     found = []
     for name in columns:
-        tagged = None
-        if exact is not None and exact.type.get_field_index(name) >= 0:
-            tagged = field_of(exact, name)
-        found.append(Values(field_of(struct, name), tagged))
-    mask = struct.is_valid()
-    for values in found:
-        mask = pc.and_(mask, values.known)
-    return found if mask.true_count == len(struct) else [values.filter(mask) for values in found]
+        values = _column(batch, side, name)
+        if name in lacks:
+            mask, old = pa.array(lacks[name]), _column(batch, "before", name)
+            tagged = [pa.nulls(len(batch), _STRING) if x is None else x for x in (old.exact, values.exact)]
+            values = Values(pc.if_else(mask, old.typed, values.typed), pc.if_else(mask, *tagged))
+        found.append(values)
+    return known(found)
 
 
-def plain_texts(values: pa.Array) -> pa.StringArray:
-    """Each value's text: one for one with the value."""
-    if pa.types.is_string(values.type):
-        return values
-    if pa.types.is_floating(values.type):
-        return values.cast(_STRING)
-    texts, _ = json_values(values)
-    return texts
+def _column(batch: ChangeBatch, side: str, name: str) -> Values:
+    exact = optional(batch, f"{side}_exact")
+    tagged = None
+    if exact is not None and exact.type.get_field_index(name) >= 0:
+        tagged = field_of(exact, name)
+    return Values(field_of(batch.data.column(side), name), tagged)
 
 
 def id_texts(values: Values, column: Column, dialect: str) -> pa.StringArray:
@@ -132,72 +107,31 @@ def id_texts(values: Values, column: Column, dialect: str) -> pa.StringArray:
             return pc.ascii_rtrim(texts, " ")
         case "real":
             return _reals(values.typed, texts, dialect)
-        case "uuid":
+        case "uuid" if dialect == "postgres":
             return pc.utf8_lower(texts)
     return texts
 
 
 def _reals(values: pa.Array, texts: pa.StringArray, dialect: str) -> pa.StringArray:
     """Reals as the source writes them. Nobody has them in keys, so it is done one by one."""
-    found = zip(values.to_pylist(), texts.to_pylist(), strict=True)
-    return pa.array([text if one is None else _real(one, dialect) for one, text in found], _STRING)
+    single = pa.types.is_float32(values.type)
+    # So many digits before the point are written out.
+    most = 16 if dialect != "postgres" else 6 if single else 15
+    typed = values.fill_null(0).to_numpy(zero_copy_only=False)
+    found = zip(typed, values.is_valid().to_pylist(), texts.to_pylist(), strict=True)
+    return pa.array(
+        [_real(one, most, fraction=dialect != "postgres") if there else text for one, there, text in found],
+        _STRING,
+    )
 
 
-def _real(value: float, dialect: str) -> str:
-    text = repr(value)
-    if dialect != "postgres" or not math.isfinite(value):
-        return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(text, text)
-    text = text.removesuffix(".0")
-    if "e" in text or abs(value) < 1e15:
-        return text
-    # PostgreSQL goes over to exponents one digit earlier.
-    digits = text.lstrip("-").rstrip("0")
-    sign, fraction = "-" if value < 0 else "", f".{digits[1:]}" if len(digits) > 1 else ""
-    return f"{sign}{digits[0]}{fraction}e+15"
-
-
-def sent_texts(values: Values) -> pa.StringArray:
-    """Each value as text that PostgreSQL reads as the same value."""
-    kind = values.typed.type
-    texts = _hex(values.typed, "\\x") if pa.types.is_binary(kind) else plain_texts(values.typed)
-    if values.exact is None:
-        return texts
-    _, body = split_tags(values.exact)
-    return pc.coalesce(texts, body)
-
-
-def sent_json(values: Values) -> pa.StringArray:
-    """Each value as JSON for SQLite; bytes, and text that is not UTF-8, as `{"b": hex}` and `{"x": hex}`."""
-    kind = values.typed.type
-    if pa.types.is_binary(kind):
-        texts = _hex(values.typed, '{"b":"')
-        texts = pc.binary_join_element_wise(texts, '"}', "")
-    else:
-        texts, is_text = json_values(values.typed)
-        texts = quoted(texts) if is_text else texts
-    if values.exact is None or values.exact.null_count == len(values.exact):
-        return texts
-    tags, body = split_tags(values.exact)
-    odd = pc.fill_null(pc.is_in(tags, value_set=pa.array(["b", "x"])), False)
-    plain = pc.and_(values.exact.is_valid(), pc.invert(odd))
-    if pc.any(plain).as_py():
-        texts = pc.replace_with_mask(texts, plain, exact_values(values.exact.filter(plain)))
-    if pc.any(odd).as_py():
-        pairs = zip(tags.filter(odd).to_pylist(), body.filter(odd).to_pylist(), strict=True)
-        rare = [f'{{"{tag}":"{base64.b64decode(text).hex()}"}}' for tag, text in pairs]
-        texts = pc.replace_with_mask(texts, odd, pa.array(rare, _STRING))
-    return texts
-
-
-def _hex(values: pa.Array, lead: str) -> pa.StringArray:
-    """Bytes in hexadecimal digits, all of them in one go."""
-    filled = pc.fill_null(values, b"")
-    lengths = pc.binary_length(filled).to_numpy(zero_copy_only=False).astype(np.int64)
-    digits = pc.binary_join(pa.array([filled.to_pylist()], pa.list_(pa.binary())), b"")[0].as_py().hex()
-    ends = np.concatenate(([0], np.cumsum(2 * lengths))).astype(np.int32)
-    texts = pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), pa.py_buffer(digits.encode()))
-    texts = pc.binary_join_element_wise(lead, texts, "")
-    return pc.if_else(values.is_valid(), texts, pa.scalar(None, _STRING)) if values.null_count else texts
+def _real(value: np.floating[Any], most: int, *, fraction: bool) -> str:
+    """The fewest digits that tell it from all others. With `fraction` a whole number has one too."""
+    if not np.isfinite(value):
+        return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-4 <= abs(value) < 10**most:
+        return np.format_float_positional(value, unique=True, trim="0" if fraction else "-")
+    return np.format_float_scientific(value, unique=True, trim="-", exp_digits=2)
 
 
 def plainly_equal(one: TableSchema, name: str, other: TableSchema, named: str) -> bool:

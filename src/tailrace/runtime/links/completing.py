@@ -38,9 +38,12 @@ class Completing:
 
     def complete(self, batch: ChangeBatch) -> ChangeBatch:
         """The batch with what its before images lack of the remembered columns; then remembers it."""
-        if not self.known.fits(batch.table, self.known.columns):
+        anew = batch.table.generation != self.known.generation
+        if anew or not self.known.fits(batch.table, self.known.columns):
+            why = "was set up anew since its link state was read"
             raise NeedsOperator(
-                f"table {batch.table.ref} has another key, or other types, than its link state",
+                f"table {batch.table.ref} "
+                + (why if anew else "has another key, or other types, than its link state"),
                 remedy="index again: link state is then read from the source anew",
                 place=str(batch.table.ref),
             )
