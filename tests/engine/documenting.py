@@ -223,10 +223,16 @@ class Documents:
 
     # What there is
 
+    def reader(self) -> sqlite3.Connection:
+        """A connection to the store that only reads."""
+        return sqlite3.connect(f"file:{self.store}?mode=ro", uri=True, timeout=60)
+
     def found(self, index: str = "customers") -> pa.Table:
         """The documents as any reader of the store's file sees them."""
-        with closing(sqlite3.connect(f"file:{self.store}?mode=ro", uri=True, timeout=60)) as connection:
-            query = 'SELECT id, version, document FROM documents WHERE "index" = ? ORDER BY id'
+        query = 'SELECT id, version, document FROM documents WHERE "index" = ? ORDER BY id'
+        rows = []
+        # Before the first run has made the file, and laid it out.
+        with contextlib.suppress(sqlite3.OperationalError), closing(self.reader()) as connection:
             rows = connection.execute(query, (index,)).fetchall()
         columns: Sequence[Any] = list(zip(*rows, strict=True)) or [(), (), ()]
         types = (pa.string(), pa.int64(), pa.large_string())

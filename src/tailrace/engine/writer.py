@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.changelog.filesystem import open_filesystem
-from tailrace.engine.documents import Indexes
+from tailrace.engine.documents import Indexes, States
 from tailrace.engine.documents.indexes import Batch
 from tailrace.engine.gate import Closed, Gate
 from tailrace.engine.progress import logged
@@ -78,6 +78,9 @@ class BatchWriter:
         """Before the query starts: see that every index is, or will be, what it should be."""
         if self._indexes is not None:
             self._indexes.prepare(logged(self._spec.checkpoint))
+        elif state := self._spec.options.get("stateDir"):
+            # What indexes miss that are disabled nobody can tell.
+            States(state).keep_only(set())
 
     def hurry(self) -> None:
         """A stop was asked for: sinks give up waiting for their destination."""

@@ -264,6 +264,9 @@ class Indexes:
         cursor = batch.end.snapshots.get(str(index.root))
         if state.complete or cursor is None or cursor.plan != state.plan or not cursor.complete:
             return
+        if index.root in self._plans().fresh({cursor.plan}):
+            # A batch that came again may lack chunks that the snapshot will bring that was asked for.
+            return
         progress = batch.progress
         marker = Marker(
             generation=state.generation,
@@ -275,7 +278,7 @@ class Indexes:
             horizon=state.horizon,
         )
         index.sink.publish(index.name, marker)
-        self._states.put(index.name, replace(state, complete=True, marker=marker))
+        self._states.put(index.name, replace(state, complete=True, marker=marker, copied=0))
         fs, root = open_filesystem(self._spec.options["stateDir"])
         remove_tree(fs, f"{root}/{DIRECTORY}/{state.generation}")
         self._observer.event("index.complete", index=index.name, position=progress.end)
