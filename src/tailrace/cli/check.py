@@ -5,29 +5,36 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from textwrap import indent
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from tailrace.cli.options import AnswerFormat, ConfigPath, Format, load, pasteable
+from tailrace.cli.options import AnswerFormat, ConfigPath, Format, LockPath, load, pasteable
 from tailrace.cli.screen import answers, counted
 
 if TYPE_CHECKING:
     from tailrace.capture.contract import Finding
+    from tailrace.documents.mapping import IndexMapping
 
 STYLES = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
 
 def command(
     context: typer.Context,
+    *,
     config: ConfigPath = None,
+    locked: LockPath = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Judge the file only; open no database.")
+        bool, typer.Option("--offline", help="Judge the file and its schemas only; open no database.")
+    ] = False,
+    mapping: Annotated[
+        bool, typer.Option("--mapping", help="Also print what the documents of each index look like.")
     ] = False,
     answer: AnswerFormat = Format.text,
 ) -> None:
-    """Check the configuration and the source. Changes nothing.
+    """Check the configuration, its indexes and the source. Changes nothing.
 
     Each finding has a severity, a place and, where there is one, the exact command or SQL that mends it.
     Exit code 0: nothing stands in the way of a run. 1: there are errors. 2: the file itself cannot be read.
@@ -36,23 +43,35 @@ def command(
     """
     from tailrace import app
 
-    loaded = load(context, config)
+    loaded = load(context, config, locked)
     findings = app.check(loaded, offline=offline)
     errors = sum(finding.severity == "error" for finding in findings)
+    mappings = app.mappings(loaded) if mapping else {}
     if answer is Format.json:
-        typer.echo(
-            json.dumps({"errors": errors, "findings": [asdict(finding) for finding in findings]}, indent=2)
-        )
+        told: dict[str, Any] = {"errors": errors, "findings": [asdict(finding) for finding in findings]}
+        if mapping:
+            told["mappings"] = {name: each.to_json() for name, each in mappings.items()}
+        typer.echo(json.dumps(told, indent=2))
     else:
+        _show_mappings(mappings)
         _show(findings, loaded.path, errors, offline)
     if errors:
         raise typer.Exit(1)
 
 
+def _show_mappings(mappings: dict[str, IndexMapping]) -> None:
+    console = answers()
+    for name, mapping in mappings.items():
+        console.print(Text(f"index {name}", style="bold"))
+        console.print(Text(indent(str(mapping), "  ")))
+
+
 def _show(findings: list[Finding], path: Path, errors: int, offline: bool) -> None:
     console = answers()
     for finding in findings:
-        place = f"{finding.table}: " if finding.table else ""
+        # A place in a schema says more than the table, which the message then names.
+        where = finding.place or finding.table
+        place = f"{where}: " if where else ""
         console.print(
             Text.assemble((finding.severity, STYLES[finding.severity]), f": {place}{finding.message}")
         )
