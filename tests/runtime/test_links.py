@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,16 @@ import pytest
 from tailrace.capture.scripted import Event, ScriptedCapture, ScriptedSource
 from tailrace.changelog.reader import read_windows
 from tailrace.model.change import TS, ChangeBatch, Op, Part, schema_of
-from tailrace.model.errors import ConfigError, Fenced, IdentityMismatch, StateUnreadable, Transient
+from tailrace.model.errors import (
+    ConfigError,
+    Fenced,
+    IdentityMismatch,
+    NeedsOperator,
+    StateUnreadable,
+    Transient,
+)
 from tailrace.model.position import Position
-from tailrace.model.table import TableRef, TableSchema
+from tailrace.model.table import ColumnType, TableRef, TableSchema
 from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.filler import Filler
 from tailrace.runtime.links import Links, horizon_of
@@ -310,6 +318,28 @@ def test_a_table_that_began_anew_is_read_again(bench: Bench) -> None:
     bench.source.recreate(bench.ref)
     bench.again(1)
     assert bench.complete(("d", {"id": 1}, None)) == [{"id": 1, "parent": 50}]
+
+
+def test_changes_from_before_a_table_became_another_pass_and_later_ones_are_refused(bench: Bench) -> None:
+    older = bench.table
+    bench.source.commit(Event(Op.INSERT, bench.ref, None, row(1, 10)))
+    bench.source.commit(Event(Op.UPDATE, bench.ref, row(1, 10), row(1, 11)))
+    columns = tuple(replace(c, type=ColumnType("string")) if c.name == "parent" else c for c in older.columns)
+    newer = replace(older, columns=columns)
+    bench.source.schemas[bench.ref] = newer
+    bench.source.rows[bench.ref] = {(1,): {"id": 1, "parent": "11", "x": "x"}}
+    bench.begin(0)
+    assert bench.links.horizon == 2
+    for version, old, new in ((1, None, row(1, 10)), (2, {"id": 1}, row(1, 11))):
+        part = Part((changed(older, version, [("u" if old else "c", old, new)]),), bench.at(version))
+        assert bench.links.complete(part) == part
+    bench.version = 2
+    assert bench.complete(("u", None, {"id": 1, "parent": "12", "x": "x"})) == [{"id": 1, "parent": "11"}]
+    for table in (older, replace(newer, generation="2")):
+        value: Any = 13 if table is older else "13"
+        late = Part((changed(table, 4, [("u", None, {"id": 1, "parent": value, "x": "x"})]),), bench.at(4))
+        with pytest.raises(NeedsOperator, match="child"):
+            bench.links.complete(late)
 
 
 def test_keys_and_values_of_any_type_are_given_back(tmp_path: Path) -> None:

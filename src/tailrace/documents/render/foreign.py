@@ -40,7 +40,7 @@ def checked(sql: str, table: TableSchema, source: str) -> str:
         for token in sqlglot.tokenize(sql, read=source):
             if token.token_type == TokenType.SELECT:
                 raise ConfigError(
-                    f"the SQL {sql!r} over {table.ref} reads other rows: no document would follow their changes",
+                    f"the SQL {sql!r} over {table.ref} reads other rows, and nobody follows their changes",
                     remedy="make a relation of them, or keep what it asks for in a column of the table",
                 )
             depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)

@@ -32,14 +32,17 @@ _STRING = pa.string()
 class Completing:
     """Completes batches of one table, inside of one transaction of the store."""
 
-    def __init__(self, store: Store, db: sqlite3.Connection, known: Remembered) -> None:
-        self._store, self._db = store, db
+    def __init__(self, store: Store, db: sqlite3.Connection, known: Remembered, horizon: int = 0) -> None:
+        self._store, self._db, self._horizon = store, db, horizon
         self.known = known
 
     def complete(self, batch: ChangeBatch) -> ChangeBatch:
         """The batch with what its before images lack of the remembered columns; then remembers it."""
         anew = batch.table.generation != self.known.generation
         if anew or not self.known.fits(batch.table, self.known.columns):
+            if len(batch) and pc.max(batch.data.column("position")).as_py() <= self._horizon:
+                # From before the table became what it is: what was read then shows it, and documents too.
+                return batch
             why = "was set up anew since its link state was read"
             raise NeedsOperator(
                 f"table {batch.table.ref} "

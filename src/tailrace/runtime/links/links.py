@@ -100,7 +100,7 @@ class Links:
         known = tables.get(batch.table.ref)
         if known is None or not len(batch):
             return batch
-        completing = Completing(store, db, known)
+        completing = Completing(store, db, known, self.horizon)
         completed = completing.complete(batch)
         tables[known.ref] = completing.known
         return completed
