@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
-from tests.cli.command import make_shop, tailrace
+from tailrace.cli import root
+from tests.cli.command import make_shop
+from tests.cli.command import tailrace as process
 from tests.config.test_indexes import CITIES
 from tests.support.sparks import QUICK
 
@@ -32,6 +38,35 @@ enabled = false
 ENVIRON = {"DATABASE": "shop.db"}
 
 
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Command(Protocol):
+    def __call__(self, directory: Path, *arguments: str, extra: Mapping[str, str] | None = None) -> Done: ...
+
+
+@pytest.fixture
+def tailrace(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command in this process, which spares its start."""
+
+    def run(directory: Path, *arguments: str, extra: Mapping[str, str] | None = None) -> Done:
+        with monkeypatch.context() as patch:
+            patch.chdir(directory)
+            for name in [name for name in os.environ if name.startswith("TAILRACE_")]:
+                patch.delenv(name)
+            for name, value in (extra or {}).items():
+                patch.setenv(name, value)
+            capsys.readouterr()
+            code = root._run(arguments)
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     place = tmp_path / "shop"
@@ -42,7 +77,7 @@ def shop(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(shop: Path, tmp_path: Path) -> Path:
+def server(shop: Path, tmp_path: Path, tailrace: Command) -> Path:
     """A directory with a database and a lock file, and nothing else."""
     place = tmp_path / "server"
     place.mkdir()
@@ -54,7 +89,7 @@ def server(shop: Path, tmp_path: Path) -> Path:
     return place
 
 
-def test_a_build_writes_one_file_and_tells_when_an_input_has_changed(shop: Path) -> None:
+def test_a_build_writes_one_file_and_tells_when_an_input_has_changed(shop: Path, tailrace: Command) -> None:
     done = tailrace(shop, "build")
     assert (done.returncode, done.stdout) == (0, "wrote tailrace.lock: 2 files, 1 schema\n")
     before = (shop / "tailrace.lock").stat()
@@ -74,7 +109,9 @@ def test_a_build_writes_one_file_and_tells_when_an_input_has_changed(shop: Path)
     assert sorted(path.name for path in shop.iterdir()) == ["schemas", "tailrace.lock", "tailrace.toml"]
 
 
-def test_a_lock_file_is_named_after_its_configuration_and_may_be_elsewhere(shop: Path) -> None:
+def test_a_lock_file_is_named_after_its_configuration_and_may_be_elsewhere(
+    shop: Path, tailrace: Command
+) -> None:
     (shop / "tailrace.toml").rename(shop / "eu.toml")
     assert tailrace(shop, "build", "-c", "eu.toml").returncode == 0
     assert (shop / "eu.lock").exists()
@@ -86,7 +123,7 @@ def test_a_lock_file_is_named_after_its_configuration_and_may_be_elsewhere(shop:
     ]
 
 
-def test_a_build_replaces_a_lock_file_and_no_other(shop: Path) -> None:
+def test_a_build_replaces_a_lock_file_and_no_other(shop: Path, tailrace: Command) -> None:
     for output, message in [
         ("tailrace.toml", "there is a file already that is no lock file"),
         ("none/x.lock", "there is no directory none"),
@@ -100,7 +137,7 @@ def test_a_build_replaces_a_lock_file_and_no_other(shop: Path) -> None:
     assert tailrace(shop, "build").returncode == 0
 
 
-def test_a_secret_that_is_written_out_stops_the_build(shop: Path) -> None:
+def test_a_secret_that_is_written_out_stops_the_build(shop: Path, tailrace: Command) -> None:
     (shop / "tailrace.toml").write_text(CONFIG.replace("sqlite:${DATABASE}", "postgresql://u:hunter2@h/d"))
     done = tailrace(shop, "build")
     assert done.returncode == 2
@@ -109,7 +146,7 @@ def test_a_secret_that_is_written_out_stops_the_build(shop: Path) -> None:
     assert not (shop / "tailrace.lock").exists()
 
 
-def test_commands_work_by_the_lock_file_alone(server: Path) -> None:
+def test_commands_work_by_the_lock_file_alone(server: Path, tailrace: Command) -> None:
     done = tailrace(server, "check", "--locked", "tailrace.lock", extra=ENVIRON)
     assert done.returncode == 0, done.stdout + done.stderr
     assert str(server / "tailrace.lock") in done.stdout
@@ -120,12 +157,12 @@ def test_commands_work_by_the_lock_file_alone(server: Path) -> None:
 
 def test_a_remedy_names_the_lock_file(server: Path) -> None:
     environ = {**ENVIRON, "TAILRACE_SOURCE__SETUP": "manual"}
-    done = tailrace(server, "run", "--locked", "tailrace.lock", extra=environ)
+    done = process(server, "run", "--locked", "tailrace.lock", extra=environ)
     assert done.returncode == 3
     assert "tailrace setup --locked tailrace.lock" in done.stderr
 
 
-def test_a_lock_file_and_a_configuration_are_not_taken_together(server: Path) -> None:
+def test_a_lock_file_and_a_configuration_are_not_taken_together(server: Path, tailrace: Command) -> None:
     done = tailrace(server, "run", "--locked", "tailrace.lock", "--config", "tailrace.toml", extra=ENVIRON)
     assert (done.returncode, "give one of them" in done.stderr) == (2, True)
     environ = {**ENVIRON, "TAILRACE_CONFIG": "tailrace.toml"}
@@ -133,7 +170,7 @@ def test_a_lock_file_and_a_configuration_are_not_taken_together(server: Path) ->
 
 
 @pytest.mark.parametrize("command", ["run", "check", "status"])
-def test_what_is_no_lock_file_is_told(server: Path, command: str) -> None:
+def test_what_is_no_lock_file_is_told(server: Path, tailrace: Command, command: str) -> None:
     (server / "x.lock").write_text("x")
     done = tailrace(server, command, "--locked", "x.lock")
     assert done.returncode == 2
@@ -143,7 +180,7 @@ def test_what_is_no_lock_file_is_told(server: Path, command: str) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_a_run_by_the_lock_file_sends_what_the_source_has(server: Path) -> None:
-    done = tailrace(server, "run", "--locked", "tailrace.lock", "--once", extra=ENVIRON)
+    done = process(server, "run", "--locked", "tailrace.lock", "--once", extra=ENVIRON)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 2
     assert (server / ".tailrace").is_dir()
