@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from tailrace.capture.contract import Capture, Chunk
+from tailrace.changelog.filesystem import open_filesystem
 from tailrace.documents.plan import IndexPlan
 from tailrace.documents.render import Keys, build_query
 from tailrace.documents.render.query import Query
@@ -85,35 +87,53 @@ class Build:
         for batch in capture.query(query.sql, query.bind(asked.keys), query.columns):
             made, documents = batch.column(0), batch.column(1)
             found.append(made)
-            report += self._write(made, documents)
+            report += self.write(made, documents)
         if found:
             missing = ids.filter(pc.invert(pc.is_in(ids, value_set=pa.concat_arrays(found))))
         if len(missing):
-            report += self._write(missing, pa.nulls(len(missing), pa.string()))
+            report += self.write(missing, pa.nulls(len(missing), pa.string()))
         return report
 
-    def _write(self, ids: pa.Array, documents: pa.Array) -> DocumentReport:
+    def write(self, ids: pa.Array, documents: pa.Array) -> DocumentReport:
+        """Write documents that are built, not flushed."""
         return self.sink.write(DocumentBatch(self.index, self.generation, ids, documents, self.version))
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one task of Spark does: `keys`, Arrow tables as bytes, or `chunks` of the root table."""
+    """What one task of Spark does: `keys`, Arrow tables as bytes, `chunks` of the root table, or `files`.
+
+    Files have documents that are built already, and lie on the filesystem of the state directory.
+    """
 
     build: Build
     source: SourceOptions
     keys: tuple[bytes, ...] = ()
     chunks: tuple[Chunk, ...] = ()
+    files: tuple[str, ...] = ()
 
     def run(self) -> DocumentReport:
         """Open source and sink, build, write, flush."""
+        with closing(self.build.sink):
+            return self._written() if self.files else self._built()
+
+    def _built(self) -> DocumentReport:
         report = DocumentReport()
-        source, sink = closing(open_capture(self.source)), closing(self.build.sink)
-        with source as capture, sink, capture.together():
+        with closing(open_capture(self.source)) as capture, capture.together():
             for data in self.keys:
                 report += self.build.keys(capture, unpacked(data))
             for chunk in self.chunks:
                 report += self.build.chunk(capture, chunk)
+        return report
+
+    def _written(self) -> DocumentReport:
+        report = DocumentReport()
+        fs, _ = open_filesystem(self.source.state_dir or "")
+        for path in self.files:
+            with fs.open_input_file(path) as file:
+                for batch in pq.ParquetFile(file).iter_batches(PIECE):
+                    report += self.build.write(batch.column(0), batch.column(1))
+        self.build.sink.flush()
         return report
 
 

@@ -3,7 +3,8 @@
 For large tables this asks the source for plain scans instead of many lookups, and the joins are as parallel
 as the cluster is. The tables are copied to Parquet files in the state directory when the filling begins; each
 batch of the root's snapshot then builds the documents of its keys from these copies, so that a filling is
-resumed by chunk and changes flow meanwhile.
+resumed by chunk and changes flow meanwhile. Documents go by files too: what Spark has for handing rows to
+Python in Arrow's format needs pandas.
 
 A copy does not follow the source. So these documents have the version of the position at which the copies
 were begun: whatever changed since was, or will be, built from the source with a higher one, and wins.
@@ -12,32 +13,31 @@ were begun: whatever changed since was, or will be, built from the source with a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
 from tailrace.changelog.filesystem import open_filesystem, remove
 from tailrace.documents.plan import IndexPlan
 from tailrace.documents.render import Keys, build_query
-from tailrace.engine.documents.build import Build, rejected
+from tailrace.engine.documents.build import Build
+from tailrace.engine.documents.spread import ours, spread_files
 from tailrace.engine.spec import tables_of
-from tailrace.model.errors import TailraceError
-from tailrace.sinks.contract import DocumentBatch, DocumentReport, Rejection
-from tailrace.spark.crossing import TailraceSourceError, cause
+from tailrace.sinks.contract import DocumentReport
 from tailrace.spark.options import SourceOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 DIRECTORY = "filling"
 # From so many root rows on, and with so many cores, joins are cheaper than questions to the source.
 LARGE_ROWS = 2_000_000
 MANY_CORES = 8
-Answer = TypeVar("Answer")
-REPORT = "written long, deleted long, stale long, rejected string, notes string"
 
 
 def cheaper(rows: int, cores: int) -> bool:
@@ -67,7 +67,7 @@ class Copies:
                 options["types"] = json.dumps(self._source.types)
             if self._source.source_options:
                 options["sourceOptions"] = json.dumps(self._source.source_options)
-            _ours(partial(self._copy, options, self._uri(place)))
+            ours(partial(self._copy, options, self._uri(place)))
 
     def _copy(self, options: Mapping[str, str], uri: str) -> None:
         self._spark.read.format("tailrace").options(**options).load().write.mode("overwrite").parquet(uri)
@@ -78,13 +78,21 @@ class Copies:
         for at, (ref, place) in enumerate(self._places.items()):
             views[ref] = f"tailrace_filling_{at}"
             spark.read.parquet(self._uri(place)).createOrReplaceTempView(views[ref])
-        names = list(self._plan.root.key)
-        fields = ", ".join(
-            f"`{name.replace('`', '``')}` {self._plan.root.table.column(name).type.name}" for name in names
-        )
-        spark.createDataFrame(keys.select(names), fields).createOrReplaceTempView("tailrace_filling_keys")
+        # As a file too: Spark takes Arrow tables from memory by way of pandas only.
+        place = f"{self._root}/{DIRECTORY}/{self._name}/keys"
+        self._fs.create_dir(place, recursive=True)
+        name = f"{place}/{build.version}-{uuid.uuid4().hex[:8]}.parquet"
+        pq.write_table(keys.select(list(self._plan.root.key)), name, filesystem=self._fs)
+        spark.read.parquet(self._uri(name)).createOrReplaceTempView("tailrace_filling_keys")
         query = build_query(build.plan, "spark", Keys("tailrace_filling_keys"), source=dialect, views=views)
-        return _ours(lambda: _written(spark.sql(query.sql), build))
+        made = f"{self._root}/{DIRECTORY}/{self._name}/documents"
+        ours(lambda: spark.sql(query.sql).write.mode("overwrite").parquet(self._uri(made)))
+        found = self._fs.get_file_info(pafs.FileSelector(made))
+        report = spread_files(
+            spark, self._source, build, [one.path for one in found if one.path.endswith(".parquet")]
+        )
+        remove_tree(self._fs, made)
+        return report
 
     def _uri(self, place: str) -> str:
         return f"file:{place}" if isinstance(self._fs, pafs.LocalFileSystem) else self._remote(place)
@@ -100,66 +108,3 @@ def remove_tree(fs: pafs.FileSystem, path: str) -> None:
         fs.delete_dir(path)
     else:
         remove(fs, path)
-
-
-def _written(frame: DataFrame, build: Build) -> DocumentReport:
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            yield _report(_all(batches, build))
-        except TailraceError as error:
-            raise TailraceSourceError(error) from None
-
-    rows = frame.mapInArrow(write, REPORT).collect()
-    return sum(
-        (
-            DocumentReport(
-                row["written"],
-                row["deleted"],
-                row["stale"],
-                tuple(Rejection(*one) for one in json.loads(row["rejected"])),
-                tuple(json.loads(row["notes"])),
-            )
-            for row in rows
-        ),
-        DocumentReport(),
-    )
-
-
-def _all(batches: Iterator[pa.RecordBatch], build: Build) -> DocumentReport:
-    report = DocumentReport()
-    try:
-        for batch in batches:
-            ids, documents = batch.column(0), batch.column(1)
-            report += build.sink.write(
-                DocumentBatch(build.index, build.generation, ids, documents, build.version)
-            )
-            if build.strict and report.rejected:
-                raise rejected(build.index, report.rejected)
-        build.sink.flush()
-    finally:
-        build.sink.close()
-    return report
-
-
-def _report(report: DocumentReport) -> pa.RecordBatch:
-    refused = json.dumps([[one.id, one.reason] for one in report.rejected])
-    return pa.RecordBatch.from_pydict(
-        {
-            "written": [report.written],
-            "deleted": [report.deleted],
-            "stale": [report.stale],
-            "rejected": [refused],
-            "notes": [json.dumps(list(report.notes))],
-        }
-    )
-
-
-def _ours(call: Callable[[], Answer]) -> Answer:
-    """What a call gives, with Tailrace's own error behind Spark's."""
-    try:
-        return call()
-    except Exception as error:
-        found = cause(error)
-        if found is None:
-            raise
-        raise found from error

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Tasks for each core: one that is done early takes another.
 TASKS = 2
+Answer = TypeVar("Answer")
 
 
 def spread_keys(spark: SparkSession, source: SourceOptions, build: Build, keys: pa.Table) -> DocumentReport:
@@ -37,6 +38,14 @@ def spread_chunks(
     return _run(spark, [Task(build, source, chunks=tuple(run)) for run in _dealt(chunks, tasks)])
 
 
+def spread_files(
+    spark: SparkSession, source: SourceOptions, build: Build, files: Sequence[str]
+) -> DocumentReport:
+    """Write documents that are in files of the state directory's filesystem, on the executors."""
+    tasks = spark.sparkContext.defaultParallelism * TASKS
+    return _run(spark, [Task(build, source, files=tuple(run)) for run in _dealt(files, tasks)])
+
+
 def _dealt(items: Sequence[Any], tasks: int) -> list[list[Any]]:
     return [run for at in range(tasks) if (run := list(items[at::tasks]))]
 
@@ -44,14 +53,19 @@ def _dealt(items: Sequence[Any], tasks: int) -> list[list[Any]]:
 def _run(spark: SparkSession, tasks: Sequence[Task]) -> DocumentReport:
     if not tasks:
         return DocumentReport()
+    jobs = spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_all)
+    return sum(ours(jobs.collect), DocumentReport())
+
+
+def ours(call: Callable[[], Answer]) -> Answer:
+    """What a call of Spark's gives; Tailrace's own error where one is behind Spark's."""
     try:
-        reports = spark.sparkContext.parallelize(tasks, len(tasks)).mapPartitions(_all).collect()
+        return call()
     except Exception as error:
         found = cause(error)
         if found is None:
             raise
         raise found from error
-    return sum(reports, DocumentReport())
 
 
 def _all(tasks: Iterator[Task]) -> Iterator[DocumentReport]:
