@@ -10,6 +10,7 @@ from tailrace.capture.contract import Capture, Finding
 from tailrace.documents.plan import IndexPlan
 from tailrace.documents.resolve.entries import Entry, every_entry
 from tailrace.documents.resolve.values import identity_remedy
+from tailrace.model.errors import NeedsOperator
 from tailrace.model.table import TableRef, TableSchema, quote
 
 Way = Literal["before image", "link state", "nothing"]
@@ -66,10 +67,15 @@ def old_parents(plan: IndexPlan, capture: Capture) -> list[OldParents]:
 
 
 def needed(plans: Iterable[IndexPlan], capture: Capture) -> Mapping[TableRef, tuple[str, ...]]:
-    """The tables that need link state, and the columns of each that it must remember."""
+    """The tables that need link state, and the columns of each that it must remember.
+
+    NeedsOperator where neither the log nor link state could tell old values: the first change would stop it.
+    """
     wanted: dict[TableRef, dict[str, None]] = {}
     for plan in plans:
         for entry, way in zip(every_entry(plan), old_parents(plan, capture), strict=True):
+            if way.way == "nothing":
+                raise NeedsOperator(way.finding.message, remedy=way.remedy, place=str(way.table))
             if way.way == "link state":
                 names = [name for name in entry.columns if name not in entry.table.key]
                 wanted.setdefault(way.table, {}).update(dict.fromkeys(names))
