@@ -24,7 +24,6 @@ from tests.support.documents import grammar
 from tests.support.documents.compare import compare
 from tests.support.documents.oracle import rebuild
 
-
 LONG_SECONDS = 200.0
 
 
