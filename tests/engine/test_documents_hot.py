@@ -19,8 +19,8 @@ import pytest
 
 from tailrace.sinks.contract import DocumentBatch, DocumentReport
 from tailrace.sinks.sqlite import SqliteSink
-from tests.cli.command import COMMAND, environment
-from tests.engine.documenting import Documents
+from tests.cli.command import COMMAND, environment, tailrace
+from tests.engine.documenting import Documents, filling
 from tests.support.sparks import QUICK
 from tests.support.waiting import wait_until
 
@@ -153,10 +153,9 @@ class Peak:
         self._thread.join()
 
 
-@contextlib.contextmanager
-def running(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+def begun(directory: Path) -> subprocess.Popen[bytes]:
     with (directory / "run.err").open("wb") as log:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [*COMMAND, "run", "--log-format", "json"],
             cwd=directory,
             env=environment(),
@@ -164,6 +163,11 @@ def running(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
             stdout=subprocess.DEVNULL,
             stderr=log,
         )
+
+
+@contextlib.contextmanager
+def running(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    process = begun(directory)
     try:
         yield process
         process.send_signal(signal.SIGTERM)
@@ -171,6 +175,61 @@ def running(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
+
+
+def killed(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL for it and for all that it started, before any of them can tidy up."""
+    root = psutil.Process(process.pid)
+    tree = [root, *root.children(recursive=True)]
+    for step in (psutil.Process.suspend, psutil.Process.kill):
+        for one in tree:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                step(one)
+    assert process.wait(30) == -signal.SIGKILL
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("backfill", ["source", "spark"])
+def test_spark_runs_that_are_killed_while_they_fill_go_on_with_it_and_end_right(
+    tmp_path: Path, backfill: str
+) -> None:
+    people = 2_000
+    made = Documents(tmp_path)
+    made.transaction(*filling(people, 4_000, 6_000))
+    made.index("customers", backfill=f'"{backfill}"')
+    made.more = "[snapshot]\nrows_per_second = 150\n[spark]\n" + "".join(
+        f'"{name}" = "{value}"\n' for name, value in QUICK.items()
+    )
+    made._write()
+    done = 0
+    for number in range(2):
+        process = begun(tmp_path)
+        try:
+            wait_until(
+                lambda: len(made.ids()) > done + 100 or process.poll() is not None,  # noqa: B023
+                timeout=300,
+                what="some documents",
+            )
+            assert process.poll() is None, (tmp_path / "run.err").read_text()[-3000:]
+        finally:
+            killed(process)
+        assert len(made.ids()) >= done, "what was done stays done"
+        done = len(made.ids())
+        assert done < people, "it was not filled yet"
+        made.transaction(
+            f"DELETE FROM customers WHERE id % 97 = {number}",
+            f"UPDATE orders SET customer = 7 WHERE id % 89 = {number}",
+            f"DELETE FROM items WHERE id % 83 = {number}",
+            f"UPDATE cities SET title = 'Torino {number}' WHERE id = 1",
+        )
+    made.more = made.more.replace("= 150", "= 100000")
+    made._write()
+    ended = tailrace(tmp_path, "run", "--once")
+    assert ended.returncode == 0, ended.stderr
+    made.check()
+    assert made.status().indexes[0].state == "complete"
 
 
 @pytest.mark.long
