@@ -494,3 +494,13 @@ def test_an_expression_that_reads_other_rows_is_refused(sql: str) -> None:
         build_query(root(source.table("t"), Member("v", Expression(sql, "long"))), "sqlite")
     with pytest.raises(ConfigError, match="other rows"):
         build_query(root(source.table("t"), filters=(Raw(sql),)), "sqlite")
+
+
+def test_a_text_that_is_not_utf8_spoils_no_document() -> None:
+    source = SqliteSource()
+    source.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)", "INSERT INTO t VALUES (1, CAST(x'41ff42' AS TEXT))"
+    )
+    assert source.documents(root(source.table("t"), Member("v", Scalar("v", "text")))) == {
+        "1": {"v": "A\ufffdB"}
+    }

@@ -1,7 +1,7 @@
 """Functions that SQLite lacks and the SQL of documents needs: `install` gives them to a connection.
 
 They are called where SQLite has no answer of its own (base64, SHA-256, letters outside ASCII, unusual
-timestamps and reals) or once for a group of rows (sums), never for what every row has.
+timestamps and reals), once for a group of rows (sums) or once a document, never for what every row has.
 """
 
 from __future__ import annotations
@@ -44,6 +44,19 @@ def _base64(value: Any) -> str | None:
     return base64.b64encode(value if isinstance(value, bytes) else str(value).encode()).decode()
 
 
+def _text(raw: bytes | None) -> str | None:
+    """The text of bytes that should be UTF-8: what is none of it is replaced."""
+    return None if raw is None else raw.decode(errors="replace")
+
+
+def _key(raw: bytes | None) -> str | None:
+    """The text of bytes that should be UTF-8; base64 where they are not, so that no two are alike."""
+    try:
+        return None if raw is None else raw.decode()
+    except UnicodeDecodeError:
+        return _base64(raw)
+
+
 def _sha256(value: str | None) -> str | None:
     return None if value is None else hashlib.sha256(value.encode()).hexdigest()
 
@@ -65,11 +78,11 @@ def _moment(value: Any) -> str | None:
     """An ISO 8601 timestamp: text as it is but for its zone, whole numbers from the epoch, others Julian."""
     try:
         if isinstance(value, int):
-            return _text(_EPOCH + timedelta(seconds=value)) + "Z"
+            return _written(_EPOCH + timedelta(seconds=value)) + "Z"
         if isinstance(value, float):
             # Julian days are exact to some tens of microseconds only.
             milliseconds = round((value - _JULIAN) * 86_400_000)
-            return _text(_EPOCH + timedelta(milliseconds=milliseconds)) + "Z"
+            return _written(_EPOCH + timedelta(milliseconds=milliseconds)) + "Z"
         return _iso(value) if isinstance(value, str) else None
     except (ValueError, OverflowError):
         return None
@@ -82,10 +95,10 @@ def _iso(value: str) -> str | None:
     day, minute, second, fraction, zone = found.groups()
     clock = f"{minute or '00:00'}:{second or '00'}.{(fraction or '')[:6]:0<6}"
     moment = datetime.fromisoformat(f"{day}T{clock}{(zone or '').replace('Z', '+00:00')}")
-    return _text(moment) if zone is None else _text(moment.astimezone(UTC)) + "Z"
+    return _written(moment) if zone is None else _written(moment.astimezone(UTC)) + "Z"
 
 
-def _text(moment: datetime) -> str:
+def _written(moment: datetime) -> str:
     text = moment.replace(tzinfo=None).isoformat()
     return text.rstrip("0") if "." in text else text
 
@@ -128,6 +141,8 @@ def _average(high: int | None, low: int | None, real: float | None, scale: int, 
 _FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "tailrace_base64": (1, _base64),
     "tailrace_sha256": (1, _sha256),
+    "tailrace_text": (1, _text),
+    "tailrace_key": (1, _key),
     "tailrace_lower": (1, _lower),
     "tailrace_upper": (1, _upper),
     "tailrace_real": (1, _real),

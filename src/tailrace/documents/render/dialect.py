@@ -145,6 +145,10 @@ class Dialect(ABC):
             lead = ","
         return self.concat([*pieces, "'}'"]) if pieces else "'{}'"
 
+    def document(self, object_: Sql) -> Sql:
+        """A whole document."""
+        return object_
+
     # Values
 
     def column(self, sql: Sql, column: Column) -> Sql:  # noqa: ARG002

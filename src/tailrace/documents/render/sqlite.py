@@ -39,6 +39,10 @@ class Sqlite(Dialect):
     def quoted(self, text: Sql) -> Sql:
         return f"CASE WHEN ({text}) IS NOT NULL THEN json_quote({text}) END"
 
+    def document(self, object_: Sql) -> Sql:
+        # A text may hold any bytes there, and whoever reads the document wants UTF-8.
+        return f"tailrace_text(CAST({object_} AS BLOB))"
+
     def unquoted(self, value: Sql) -> Sql:
         return f"trim({value}, '\"')"
 
@@ -76,7 +80,7 @@ class Sqlite(Dialect):
         elif family == "real":
             same = f"CAST(CAST({x} AS REAL) AS INTEGER) = {x}"
             whole = f"CASE WHEN {same} THEN tailrace_real(CAST({x} AS REAL)) ELSE {whole} END"
-        text = x
+        text = f"tailrace_key(CAST({x} AS BLOB))"
         if family in ("date", "moment", "local"):
             # A day or moment that no document can show still is a key.
             text = f"coalesce({self.text(x, column)}, {x})"

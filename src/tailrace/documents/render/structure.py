@@ -68,9 +68,9 @@ class Structure:
         joined = self._below(frame)
         frame, joined = self._staged(frame, joined)
         alias = "p"
+        document = self._dialect.document(self._object(place.members, frame, joined, alias))
         query = self._select(
-            [(self._id(frame, alias), "id"), (self._object(place.members, frame, joined, alias), "document")],
-            f"{frame.name} AS {alias}",
+            [(self._id(frame, alias), "id"), (document, "document")], f"{frame.name} AS {alias}"
         )
         query = self._left(query, joined)
         for name, body, once in self._expressions:
