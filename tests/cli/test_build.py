@@ -182,5 +182,6 @@ def test_what_is_no_lock_file_is_told(server: Path, tailrace: Command, command: 
 def test_a_run_by_the_lock_file_sends_what_the_source_has(server: Path) -> None:
     done = process(server, "run", "--locked", "tailrace.lock", "--once", extra=ENVIRON)
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 2
+    sent = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [change["after"]["name"] for change in sent if change["op"] == "r"] == ["Ada", "Grace"]
     assert (server / ".tailrace").is_dir()
