@@ -13,11 +13,12 @@ from tests.support.postgres import Database, database, postgres
 
 __all__ = ["database", "postgres"]
 
+CONTROLS = "".join(map(chr, range(1, 32))) + '"\\/\x7f\u2028'
 # Each type of a key, and its values in SQL.
 POSTGRES = {
     "int4": ("-1", "2147483647"),
     "int8": ("9223372036854775807", "0"),
-    "text": ("'it''s'", "''", "'[1]'", "'a \"b\" \\ %s'", "'é😀'"),
+    "text": ("'it''s'", "''", "'[1]'", "'a \"b\" \\ %s'", "'é😀'", f"'{CONTROLS}'"),
     "char(4)": ("'ab'",),
     "varchar(20)": ("' x '",),
     "uuid": ("'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'",),
@@ -30,8 +31,25 @@ POSTGRES = {
     "timestamp": ("'2026-01-02 03:04:05'",),
     "bytea": ("'\\x00ff'",),
     "float8": ("0.5", "1", "1e20", "1e-7", "1234567890123456", "1e15", "123456789012345", "'NaN'", "'inf'"),
+    "bit(3)": ("B'101'", "B'100'"),
+    "interval": ("'1 day'", "'1 mon -2 hours'"),
+    "time": ("'10:20:30.5'",),
+    "inet": ("'10.0.0.1'", "'10.0.0.0/8'"),
+    "money": ("5", "-1234.5"),
+    "jsonb": ("'{\"a\": [1.50]}'",),
+    "text[]": ("'{a,\"b c\",NULL}'",),
+    "int4range": ("'[1,5)'",),
+    "oid": ("7",),
+    "positive": ("7",),
+    "code": ("'x y'",),
+    '"char"': ("'x'",),
     "real": ("0.1", "1e6", "123456", "1e-5", "0.0001", "-16777216"),
 }
+TYPES = (
+    "CREATE TYPE mood AS ENUM ('sad', 'so-so')",
+    "CREATE DOMAIN positive AS int CHECK (VALUE > 0)",
+    "CREATE DOMAIN code AS varchar(5)",
+)
 # Any column holds anything.
 SQLITE = {
     "INTEGER": ("-1", "9223372036854775807"),
@@ -42,6 +60,7 @@ SQLITE = {
         "'é😀'",
         "'2026-01-02'",
         "'a' || char(0) || 'b'",
+        f"'{CONTROLS}'",
         "x'ff'",
         "CAST(x'41ff' AS TEXT)",
     ),
@@ -83,7 +102,7 @@ def ddl(kinds: dict[str, tuple[str, ...]]) -> list[str]:
 
 
 def test_ids_agree_on_postgres(database: Database) -> None:
-    world = PostgresWorld(database, "CREATE TYPE mood AS ENUM ('sad', 'so-so')", *ddl(POSTGRES))
+    world = PostgresWorld(database, *TYPES, *ddl(POSTGRES))
     assert "\n".join(disagreeing(world, POSTGRES)) == ""
     world.capture.close()
     if world.live is not None:

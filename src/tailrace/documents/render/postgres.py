@@ -299,7 +299,9 @@ class Postgres(Dialect):
         family = self.family(column)
         if family == "real":
             return f"{x}::{'real' if column.type.name == 'float' else 'double precision'}"
-        return f"{x}::{_CASTS.get(family) or base(column.native) or 'text'}"
+        native = base(column.native)
+        # Without a length `bit` is one bit.
+        return f"{x}::{_CASTS.get(family) or ('bit varying' if native == 'bit' else native) or 'text'}"
 
     def finished(self, sql: str) -> str:
         return sql.replace("%", "%%").replace(_PLACEHOLDER, "%s")
