@@ -22,6 +22,15 @@ from tests.support.postgres import Database, Server
 from tests.support.waiting import wait_until
 
 WHOLE = Chunk(TableRef("public", "t"), 0, {"from": None, "below": None})
+ALTERED = [
+    "ALTER TABLE t DROP COLUMN a",
+    "ALTER TABLE t RENAME COLUMN a TO b",
+    "ALTER TABLE t ALTER COLUMN a TYPE bigint",
+    "ALTER TABLE t DROP CONSTRAINT t_pkey",
+    "ALTER TABLE t RENAME TO elsewhere",
+    "DROP TABLE t",
+    "DROP TABLE t; CREATE VIEW t AS SELECT 1 AS id, 2 AS a",
+]
 
 
 @pytest.fixture
@@ -87,18 +96,7 @@ def test_only_the_columns_asked_for_are_read_and_may_be_read(
     assert caught.value.remedy == 'GRANT SELECT ON "public"."t" TO "tailrace"'
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "ALTER TABLE t DROP COLUMN a",
-        "ALTER TABLE t RENAME COLUMN a TO b",
-        "ALTER TABLE t ALTER COLUMN a TYPE bigint",
-        "ALTER TABLE t DROP CONSTRAINT t_pkey",
-        "ALTER TABLE t RENAME TO elsewhere",
-        "DROP TABLE t",
-        "DROP TABLE t; CREATE VIEW t AS SELECT 1 AS id, 2 AS a",
-    ],
-)
+@pytest.mark.parametrize("change", ALTERED)
 def test_a_table_that_lost_a_column_or_its_key_is_drift(
     change: str, database: Database, config: PostgresConfig
 ) -> None:
@@ -107,6 +105,43 @@ def test_a_table_that_lost_a_column_or_its_key_is_drift(
     database.sql(change)
     with pytest.raises(SchemaDrift, match=r"public\.t"):
         batches(config, table, WHOLE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [*ALTERED, "DROP TABLE t; CREATE TABLE t (id int, a int PRIMARY KEY); INSERT INTO t VALUES (1, 2)"],
+)
+def test_a_table_that_is_altered_between_two_chunks_of_one_connection_is_drift(
+    change: str, database: Database, config: PostgresConfig
+) -> None:
+    database.sql("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 2)")
+    table = described(config, "t")
+    capture = PostgresCapture(config)
+    with capture.together():
+        for _ in range(2):
+            assert rows(list(capture.snapshot(table, WHOLE, position=1, seq=1))) == [{"id": 1, "a": 2}]
+        database.sql(change)
+        with pytest.raises(SchemaDrift, match=r"public\.t"):
+            list(capture.snapshot(table, WHOLE, position=1, seq=1))
+
+
+def test_chunks_of_one_connection_follow_a_table_to_its_successor_and_its_new_columns(
+    database: Database, config: PostgresConfig
+) -> None:
+    database.sql("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 2)")
+    table = described(config, "t")
+    capture = PostgresCapture(config)
+    with capture.together():
+        assert rows(list(capture.snapshot(table, WHOLE, position=1, seq=1))) == [{"id": 1, "a": 2}]
+        database.sql("ALTER TABLE t ADD COLUMN b int DEFAULT 5")
+        assert rows(list(capture.snapshot(table, WHOLE, position=1, seq=1))) == [{"id": 1, "a": 2}]
+        database.sql(
+            "DROP TABLE t",
+            "CREATE TABLE t (b int, a int, id int PRIMARY KEY) PARTITION BY RANGE (id)",
+            "CREATE TABLE t1 PARTITION OF t DEFAULT",
+            "INSERT INTO t VALUES (7, 8, 9)",
+        )
+        assert rows(list(capture.snapshot(table, WHOLE, position=1, seq=1))) == [{"id": 9, "a": 8}]
 
 
 def test_an_added_column_is_none_of_a_running_snapshots(database: Database, config: PostgresConfig) -> None:

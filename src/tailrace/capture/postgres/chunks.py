@@ -42,8 +42,11 @@ WHERE c.relkind = 'r'
 AND (c.oid = %(oid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s::regclass)))
 """
 _TYPES = """
-SELECT n.nspname, has_schema_privilege(n.oid, 'USAGE'), current_user
-FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.oid = %s
+SELECT n.nspname, has_schema_privilege(n.oid, 'USAGE'), current_user,
+       n.nspname = ANY (current_schemas(true)), format_type(t.oid, k.typmod)
+FROM unnest(%s::oid[], %s::int4[]) WITH ORDINALITY k(oid, typmod, place)
+JOIN pg_type t ON t.oid = k.oid JOIN pg_namespace n ON n.oid = t.typnamespace
+ORDER BY k.place
 """
 
 
@@ -158,32 +161,30 @@ def _casts(connection: Connection, found: Relation) -> list[str]:
 
     Without them PostgreSQL would compare an extension's type by way of text: another order than the index's.
     """
-    bases, schemas = [], []
+    bases = []
     for attribute in found.ordering:
         oid, typmod = attribute.oid, attribute.typmod
         while oid in found.domains:
             oid, typmod = found.domains[oid]
-        schema, usable, role = connection.execute(_TYPES, (oid,)).fetchone() or ("pg_catalog", True, "")
+        bases.append((oid, typmod))
+    asked = [oid for oid, _ in bases], [typmod for _, typmod in bases]
+    rows = connection.execute(_TYPES, asked).fetchall()
+    for schema, usable, role, *_ in rows:
         if not usable:
             raise NeedsOperator(
                 f"{role} may not use schema {schema}, where a type of the key of table {found.ref} is",
                 remedy=f"GRANT USAGE ON SCHEMA {quote(schema)} TO {quote(role)}",
             )
-        schemas.append(schema)
-        bases.append((oid, typmod))
-    path = [quote(schema) for schema in dict.fromkeys(schemas) if schema not in _path(connection)]
+    path = dict.fromkeys(quote(schema) for schema, _, _, there, _ in rows if not there)
     if path:
         connection.execute(
             "SELECT set_config('search_path', concat_ws(', ', nullif(current_setting('search_path'), ''),"
             " %s::text), true)",
             (", ".join(path),),
         )
-    rows = [connection.execute("SELECT format_type(%s, %s)", base).fetchone() for base in bases]
-    return [str(row[0]) for row in rows if row is not None]
-
-
-def _path(connection: Connection) -> list[str]:
-    return [schema for (schema,) in connection.execute("SELECT unnest(current_schemas(true))").fetchall()]
+        # A type has a shorter name now.
+        rows = connection.execute(_TYPES, asked).fetchall()
+    return [str(name) for *_, name in rows]
 
 
 def _range(

@@ -66,7 +66,11 @@ class CopyText:
         options = pv.ReadOptions(
             use_threads=False, column_names=self._fields, block_size=max(len(data) + 1, 1 << 16)
         )
-        columns = [column.combine_chunks() for column in self._parsed(data, options).columns]
+        # One block, so one piece: to combine it would copy it all.
+        columns = [
+            column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+            for column in self._parsed(data, options).columns
+        ]
         if b"\\" not in data:
             return columns
         return [unescape(column) if pa.types.is_binary(column.type) else column for column in columns]
@@ -75,11 +79,16 @@ class CopyText:
         if self._typed is not None:
             # A text that does not fit is rare (an infinite date), and costs the buffer a second look.
             with contextlib.suppress(pa.ArrowInvalid):
-                return pv.read_csv(pa.BufferReader(data), options, _PARSE, self._typed)
+                return _table(data, options, self._typed)
         try:
-            return pv.read_csv(pa.BufferReader(data), options, _PARSE, self._texts)
+            return _table(data, options, self._texts)
         except pa.ArrowInvalid:
             raise _broken("a row has another number of columns than was asked for") from None
+
+
+def _table(data: bytes | bytearray, options: pv.ReadOptions, columns: pv.ConvertOptions) -> pa.Table:
+    # `read_csv` starts a thread for each call, to read ahead of what is all here.
+    return pv.open_csv(pa.BufferReader(data), options, _PARSE, columns).read_all()
 
 
 def _broken(what: str) -> DataError:

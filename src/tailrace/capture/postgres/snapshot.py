@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import psycopg
@@ -33,6 +34,18 @@ from tailrace.model.table import ColumnType, TableRef, TableSchema, quote
 Session = Callable[[], AbstractContextManager[Connection]]
 # A column costs something in every batch, so that of a wide table a batch is larger.
 _COLUMN_BYTES = 32 << 10
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A table as the catalog had it when a connection last read a chunk of it."""
+
+    digest: str
+    found: Relation
+
+
+# Chunks of a task come over one connection: most of them find the table as the one before did.
+_known: WeakKeyDictionary[Connection, dict[TableRef, _Known]] = WeakKeyDictionary()
 
 
 def plan(
@@ -71,7 +84,7 @@ def read(
     with session() if session is not None else opened(config, patient=True) as connection:
         try:
             begin(connection, chunk.moment)
-            found = _locked(config, connection, table, wanted)
+            found = _locked(config, connection, table, wanted, chunk.moment)
             if chunk.moment is not None:
                 exported.unchanged(connection, found)
             names = ", ".join(quote(column.name) for column in wanted.columns)
@@ -125,21 +138,34 @@ def _cell(values: pa.Array, kind: ColumnType) -> Decoded:
 
 
 def _locked(
-    config: PostgresConfig, connection: Connection, table: TableSchema, wanted: TableSchema
+    config: PostgresConfig,
+    connection: Connection,
+    table: TableSchema,
+    wanted: TableSchema,
+    moment: str | None,
 ) -> Relation:
     """The table, which nobody can alter from now on until the transaction ends, with the columns expected."""
-    found = catalog.existing(connection, table.ref)
+    # A moment's catalog may be an earlier one: nothing is remembered of it, nor for it.
+    known = _known.setdefault(connection, {}) if moment is None else {}
+    last = known.get(table.ref)
+    found = catalog.existing(connection, table.ref) if last is None else last.found
     names = ", ".join(quote(column.name) for column in wanted.columns)
     try:
         described = connection.execute(f"SELECT {names} FROM {found.sql} WHERE false").pgresult
-    except (psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedTable):
+    except psycopg.errors.UndefinedTable:
+        raise catalog.gone(table.ref) from None
+    except psycopg.errors.UndefinedColumn:
         raise _drift(table.ref) from None
-    found = catalog.existing(connection, table.ref)
+    digest = catalog.digest(connection, table.ref) if moment is None else None
+    if last is None or last.digest != digest:
+        found = catalog.existing(connection, table.ref)
+    if digest is not None:
+        known[table.ref] = _Known(digest, found)
     numbers = {attribute.name: attribute.number for attribute in found.attributes}
     for place, column in enumerate(wanted.columns):
         # Names mean what they mean now, also to a moment that knows an earlier catalog.
-        known = found.oid, numbers.get(column.name)
-        if described is None or (described.ftable(place), described.ftablecol(place)) != known:
+        same = found.oid, numbers.get(column.name)
+        if described is None or (described.ftable(place), described.ftablecol(place)) != same:
             raise _drift(table.ref)
     now = catalog.schema_of(found, config.types)
     kinds = {column.name: column.type for column in now.columns}
