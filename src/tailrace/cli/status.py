@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tailrace.cli.options import AnswerFormat, ConfigPath, Format, load
+from tailrace.cli.options import AnswerFormat, ConfigPath, Format, LockPath, load
 from tailrace.cli.screen import answers, columns, counted, seconds, size
 
 if TYPE_CHECKING:
-    from tailrace.engine.status import Status, TableStatus
+    from tailrace.engine.status import IndexStatus, Status, TableStatus
 
 
-def command(context: typer.Context, config: ConfigPath = None, answer: AnswerFormat = Format.text) -> None:
+def command(
+    context: typer.Context,
+    config: ConfigPath = None,
+    locked: LockPath = None,
+    answer: AnswerFormat = Format.text,
+) -> None:
     """Show where the pipeline stands: source, position, lag, snapshots, changelog, and whether it runs.
 
     Works while a pipeline runs and while none does, and disturbs neither. Lag counts from the last batch
@@ -26,7 +31,7 @@ def command(context: typer.Context, config: ConfigPath = None, answer: AnswerFor
     """
     from tailrace import app
 
-    loaded = load(context, config)
+    loaded = load(context, config, locked)
     found = app.status(loaded)
     starting = found.running is None and app.is_starting(loaded)
     if answer is Format.json:
@@ -41,7 +46,11 @@ def _show(found: Status, starting: bool) -> None:
     for (name, _), line in zip(facts, columns(facts), strict=True):
         line.stylize("bold", 0, len(name))
         console.print(line)
-    parts: list[Sequence[Sequence[str]]] = [_consumers(found), _tables(found.tables)]
+    parts: list[Sequence[Sequence[str]]] = [
+        _consumers(found),
+        _tables(found.tables),
+        _indexes(found.indexes),
+    ]
     for rows in parts:
         if not rows:
             continue
@@ -105,6 +114,26 @@ def _tables(tables: list[TableStatus]) -> list[tuple[str, str]]:
         text = _snapshot(table)
         text += ", a fresh one is requested" if table.requested else ""
         rows.append((table.table, text + (f"; {table.problem}" if table.problem else "")))
+    return rows
+
+
+def _indexes(indexes: list[IndexStatus]) -> list[tuple[str, str]]:
+    if not indexes:
+        return []
+    rows = [("index", "documents")]
+    for index in indexes:
+        parts = [index.state if index.state != "waiting" else f"waiting for the snapshot of {index.root}"]
+        if index.rows_done is not None and index.rows is not None:
+            parts.append(f"about {index.rows_done:,} of {index.rows:,}")
+        if index.rate is not None:
+            parts.append(f"{index.rate:,.0f}/s")
+        if index.seconds_left is not None:
+            parts.append(f"{seconds(index.seconds_left)} left")
+        if index.reason and index.state == "complete":
+            parts.append(f"to be filled again: {index.reason}")
+        if index.dead_letters:
+            parts.append(f"{counted(index.dead_letters, 'dead letter')} (tailrace deadletters list)")
+        rows.append((index.index, ", ".join(parts)))
     return rows
 
 
