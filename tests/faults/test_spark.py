@@ -39,7 +39,7 @@ def killed_at(rig: Rig, point: str, **facts: Any) -> dict[str, Any]:
     return found
 
 
-@databases(long="postgres")
+@databases(long=("sqlite", "postgres"))
 def test_a_life_with_kills_in_snapshot_commit_and_worker_and_a_clean_stop_ends_equal(rig: Make) -> None:
     r = rig("spark", master="local[2,4]", **CHUNKS)
     r.write()
