@@ -179,7 +179,7 @@ POSTGRES: list[Case] = [
     ("int", "keyword", [7], ["7"]),
     ("numeric", "keyword", [Decimal("1.50")], ["1.5"]),
     ("inet", "keyword", ["10.0.0.1"], ["10.0.0.1"]),
-    ("text", "integer", ["12", " 7 ", "x", "1e3"], [12, 7, None, Decimal("1e3")]),
+    ("text", "integer", ["12", " 7 ", "x", "1e3", "\n7\t"], [12, 7, None, Decimal("1e3"), 7]),
     ("jsonb", "custom", ['{"a": 1}'], [{"a": 1}]),
     ("int", "custom", [3], [3]),
     ("text", "custom", ["3"], ["3"]),
@@ -215,8 +215,8 @@ SQLITE: list[Case] = [
     (
         "TEXT",
         "decimal",
-        ["12345678901234567890.123", "x", " 7 "],
-        [Decimal("12345678901234567890.123"), None, 7],
+        ["12345678901234567890.123", "x", " 7 ", "\n7\t", "007"],
+        [Decimal("12345678901234567890.123"), None, 7, 7, None],
     ),
     (
         "DATE",

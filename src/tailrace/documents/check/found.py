@@ -51,6 +51,11 @@ class Found:
         for problem in problems:
             self.add("error", code, problem.path, problem.text, remedy=problem.remedy)
 
+    def refused(self, path: Path) -> bool:
+        """Whether there is an error at this path already."""
+        place = self._places.place(path)
+        return any(one.place == place and one.severity == "error" for *_, one in self._found.values())
+
     @property
     def errors(self) -> bool:
         """Whether there is anything that must be mended."""

@@ -90,7 +90,7 @@ class Sqlite(Dialect):
         )
 
     def number(self, x: Sql, column: Column) -> Sql:  # noqa: ARG002
-        text = f"trim({x})"
+        text = f"trim({x}, {_characters(BLANKS)})"
         return (
             f"CASE typeof({x}) WHEN 'integer' THEN CAST({x} AS TEXT) WHEN 'real' THEN {_real(x)}"
             f" WHEN 'text' THEN CASE WHEN json_valid({text}) THEN"
