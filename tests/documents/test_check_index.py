@@ -380,7 +380,7 @@ def test_sql_of_the_file_that_the_source_refuses_is_told_where_it_stands(source:
     capture = source(*SHOP)
     text = (
         "version: 1\ntable: customers\n"
-        "filters:\n  - { raw: no_such_column = 1 }\n"
+        "filters:\n  - { raw: no_such_column = 1 }\n  - { raw: id = 1; DROP TABLE customers }\n"
         "fields:\n"
         "  - { expression: good, sql: \"coalesce(email, 'x')\", type: keyword }\n"
         "  - { expression: bad, sql: no_such_function(email), type: keyword }\n"
@@ -388,18 +388,19 @@ def test_sql_of_the_file_that_the_source_refuses_is_told_where_it_stands(source:
         "    table: orders\n"
         "    foreign_key: customer_id\n"
         "    filters:\n"
-        "      - { raw: total > 5 }\n"
+        "      - { raw: total > 5 -- a comment }\n"
         "      - { column: total, op: gt, value: many }\n"
         "    fields: []\n"
     )
     found = [one for one in checked(text, capture) if one.severity == "error"]
     assert [one.place for one in found] == [
         "file:4 (filters[0].raw)",
-        "file:7 (field bad, sql)",
-        "file:13 (field orders, filters[1].value)",
+        "file:5 (filters[1].raw)",
+        "file:8 (field bad, sql)",
+        "file:14 (field orders, filters[1].value)",
     ]
     assert "no_such_column" in found[0].message
-    assert "no_such_function" in found[1].message
+    assert "no_such_function" in found[2].message
 
 
 def test_values_of_filters_and_kinds_of_expressions_must_fit_in_postgresql(server: Run) -> None:
