@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 HEADER = 5
 LEAD = b"0000\t"
-_DATA, _NEWLINE = ord("d"), ord("\n")
-_LEAD = np.frombuffer(LEAD, np.uint8)
+_DATA, _NEWLINE, _TAB = ord("d"), ord("\n"), ord("\t")
+_WORD = int.from_bytes(LEAD[:4], "big")
 
 
 def unframe(buffer: bytearray, filled: int) -> tuple[int, int]:
@@ -32,25 +32,36 @@ def unframe(buffer: bytearray, filled: int) -> tuple[int, int]:
     count = len(starts) - int(ends[-1] > filled)
     if not count:
         return 0, 0
-    _headers(data)[starts[:count]] = _LEAD
+    begins = starts[:count]
+    _words(data, 0)[begins] = _WORD
+    data[begins + len(LEAD) - 1] = _TAB
     return count, int(ends[count - 1])
 
 
 def _candidates(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Where messages may begin, and where each would end then."""
     last = len(data) - HEADER
-    behind = np.flatnonzero(data[: max(0, last)] == _NEWLINE) + 1
-    starts = np.concatenate(([0] if last >= 0 else [], behind[data[behind] == _DATA])).astype(np.int64)
-    if len(starts) and data[0] != _DATA:
-        starts = starts[:0]
-    lengths = _headers(data)[starts, 1:].view(">u4")[:, 0].astype(np.int64)
+    behind = np.flatnonzero(data[: max(0, last)] == _NEWLINE)
+    if last < 0 or data[0] != _DATA:
+        return behind[:0], behind[:0]
+    starts = np.zeros(len(behind) + 1, np.int64)
+    np.add(behind, 1, out=starts[1:])
+    likely = data[starts] == _DATA
+    if not likely.all():
+        starts = starts[likely]
+    lengths = _words(data, 1)[starts].astype(np.int64)
+    ends = starts + lengths
+    ends += 1
     # The length counts itself, and a row has its newline at least. What is shorter never ends.
-    return starts, np.where(lengths < HEADER, np.iinfo(np.int64).max, starts + 1 + lengths)
+    short = lengths < HEADER
+    if short.any():
+        ends[short] = np.iinfo(np.int64).max
+    return starts, ends
 
 
-def _headers(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """What every place of the buffer would have for a header: to look up five bytes at once is cheaper."""
-    return np.lib.stride_tricks.as_strided(data, (max(0, len(data) - HEADER + 1), HEADER), (1, 1))
+def _words(data: npt.NDArray[np.uint8], offset: int) -> npt.NDArray[np.uint32]:
+    """The four bytes of every place that a header may begin at, so far behind it, as a number."""
+    return np.ndarray((max(0, len(data) - HEADER + 1),), ">u4", data, offset, (1,))
 
 
 def _chain(
