@@ -474,6 +474,26 @@ def test_every_relation_says_where_its_old_parents_come_from_and_what_is_cheaper
     assert told() == [root, ("info", place, None)]
 
 
+def test_of_a_partitioned_table_the_identity_of_every_partition_is_told_and_mends_it(server: Run) -> None:
+    make = (
+        "CREATE TABLE customers (id int PRIMARY KEY)",
+        "CREATE TABLE orders (id int PRIMARY KEY, customer int) PARTITION BY RANGE (id)",
+        "CREATE INDEX ON orders (customer)",
+        "CREATE TABLE low PARTITION OF orders FOR VALUES FROM (1) TO (9)",
+        "CREATE TABLE high PARTITION OF orders FOR VALUES FROM (9) TO (99) PARTITION BY RANGE (id)",
+        "CREATE TABLE highest PARTITION OF high FOR VALUES FROM (50) TO (99)",
+    )
+    text = HEAD + "  - { count: n, table: orders, foreign_key: customer }\n"
+    _, found = checked(text, server(*make))
+    assert found.remedy == (
+        'ALTER TABLE "public"."highest" REPLICA IDENTITY FULL; '
+        'ALTER TABLE "public"."low" REPLICA IDENTITY FULL'
+    )
+    _, after = checked(text, server(*found.remedy.split("; ")))
+    assert (after.code, after.remedy) == ("old_parents", None)
+    assert "comes with the log" in after.message
+
+
 def test_without_a_source_the_file_is_judged_alone(root: Path) -> None:
     assert checked(example(root)) == []
     text = (

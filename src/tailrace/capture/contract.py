@@ -334,6 +334,10 @@ class Capture(ABC):
         """
         return frozenset(column.name for column in table.columns)
 
+    def partitions(self, table: TableRef) -> list[TableRef]:  # noqa: ARG002
+        """The tables that hold the rows of a partitioned table, each with settings of its own; else none."""
+        return []
+
     def missing_index(self, table: TableRef, columns: Sequence[str]) -> str | None:  # noqa: ARG002
         """The SQL that makes an index by which rows are found by these columns; None where there is one.
 

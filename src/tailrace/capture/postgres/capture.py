@@ -295,6 +295,10 @@ class PostgresCapture(Capture):
             told = catalog.told_before(connection, found)
         return frozenset(column.name for column in table.columns if column.name in told)
 
+    def partitions(self, table: TableRef) -> list[TableRef]:
+        with self._kept.session(patient=False) as connection:
+            return catalog.partitions(connection, catalog.existing(connection, table))
+
     def missing_index(self, table: TableRef, columns: Sequence[str]) -> str | None:
         with self._kept.session(patient=False) as connection:
             return catalog.missing_index(connection, catalog.existing(connection, table), columns)

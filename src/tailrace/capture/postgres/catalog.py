@@ -158,6 +158,13 @@ WHERE c.relkind = 'r' AND (
 """
 
 
+_PARTITIONS = """
+SELECT n.nspname, c.relname
+FROM pg_partition_tree(%s::oid::regclass) p
+JOIN pg_catalog.pg_class c ON c.oid = p.relid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE p.isleaf AND c.relkind = 'r' ORDER BY 1, 2
+"""
 _SERVING = """
 SELECT array_agg(a.attname::text ORDER BY k.place)
 FROM pg_catalog.pg_index i
@@ -215,6 +222,12 @@ def told_before(connection: Connection, found: Relation) -> frozenset[str]:
         # A partitioned table without partitions has no rows either.
         return frozenset(attribute.name for attribute in found.attributes)
     return frozenset.intersection(*(frozenset(names) for (names,) in rows))
+
+
+def partitions(connection: Connection, found: Relation) -> list[TableRef]:
+    """The partitions that hold rows; none of a table that is not partitioned."""
+    rows = connection.execute(_PARTITIONS, (found.oid,)).fetchall() if found.partitioned else []
+    return [TableRef(schema, name) for schema, name in rows]
 
 
 def missing_index(connection: Connection, found: Relation, columns: Sequence[str]) -> str | None:

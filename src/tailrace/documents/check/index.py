@@ -12,6 +12,7 @@ from tailrace.documents.check.statements import Statements, judge_written
 from tailrace.documents.compile import catalog_of, drafted
 from tailrace.documents.plan import IndexPlan
 from tailrace.documents.resolve.parents import old_parents
+from tailrace.documents.resolve.values import identity_remedy
 
 
 def check_index(
@@ -50,6 +51,9 @@ def _old_parents(found: Found, plan: IndexPlan, capture: Capture, paths: dict[tu
     if root is None:
         return
     for way in old_parents(IndexPlan(plan.index, root), capture):
-        told = way.finding
+        told, remedy = way.finding, way.remedy
+        if remedy is not None and (parts := capture.partitions(way.table)):
+            # Each partition has an identity of its own, which that of the table does not change.
+            remedy = "; ".join(identity_remedy(part) for part in parts)
         path = paths[way.path] if way.path else ("table",)
-        found.add(told.severity, told.code, path, told.message, remedy=told.remedy, table=way.table)
+        found.add(told.severity, told.code, path, told.message, remedy=remedy, table=way.table)
