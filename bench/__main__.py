@@ -17,9 +17,9 @@ from rich.table import Table
 
 from bench.measure import Outcome
 
-NAMES = ("sqlite", "postgres", "snapshot")
+NAMES = ("sqlite", "postgres", "snapshot", "documents")
 # These take options of their own.
-WITH_OPTIONS = ("postgres", "snapshot")
+WITH_OPTIONS = ("postgres", "snapshot", "documents")
 
 
 def main(words: list[str]) -> int:
