@@ -10,7 +10,7 @@ import pytest
 
 from tailrace import app
 from tailrace.engine.documents import indexes
-from tailrace.model.errors import NeedsOperator, TailraceError
+from tailrace.model.errors import NeedsOperator, StateUnreadable, TailraceError
 from tailrace.sinks.contract import DocumentBatch, DocumentReport
 from tailrace.sinks.sqlite import SqliteSink
 from tests.engine.documenting import FEW, NAMES, SCHEMA, Documents, filling
@@ -332,7 +332,7 @@ def test_capture_of_a_table_that_was_set_up_anew_fills_the_index_again(shop: Doc
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("damage", ["gone", "garbage"])
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
 def test_link_state_that_was_lost_between_runs_is_made_anew_and_no_old_parent_is_missed(
     tmp_path: Path, database: Database, damage: str
 ) -> None:
@@ -344,8 +344,12 @@ def test_link_state_that_was_lost_between_runs_is_made_anew_and_no_old_parent_is
     (links,) = (tmp_path / ".tailrace").rglob("links.db")
     for path in links.parent.glob("links.db*"):
         path.unlink()
-    if damage == "garbage":
+    if damage == "damaged":
         links.write_bytes(b"not a database at all" * 1000)
+        with pytest.raises(StateUnreadable) as refused:
+            shop.run()
+        assert f"rm {links}" in (refused.value.remedy or "")
+        links.unlink()
     # What only link state could tell of: rows that are deleted or moved, before it is there again.
     shop.transaction("DELETE FROM orders WHERE id IN (2, 3)", "UPDATE items SET of = 7 WHERE id < 10")
     shop.run()

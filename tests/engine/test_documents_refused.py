@@ -40,7 +40,7 @@ def test_documents_that_cannot_be_computed_become_dead_letters_and_the_others_ar
     shop.index("customers", ABSOLUTE, on_error='"skip"')
     shop.transaction(spoil(3, 7))
     shop.run()
-    assert [(one.index, one.id) for one in shop.letters()] == [("customers", "3"), ("customers", "7")]
+    assert sorted((one.index, one.id) for one in shop.letters()) == [("customers", "3"), ("customers", "7")]
     assert shop.ids() == {str(id_) for id_ in range(1, 21)} - {"3", "7"}
     assert shop.differences(without=("3", "7"), mend=MEND) == []
     assert shop.status().indexes[0].dead_letters == 2
@@ -90,7 +90,7 @@ def test_documents_that_are_longer_than_the_store_takes_become_dead_letters(
     long = "UPDATE customers SET name = '" + "x" * 2000 + "' WHERE id IN (3, 7)"
     shop.transaction(long)
     shop.run()
-    assert [one.id for one in shop.letters()] == ["3", "7"]
+    assert {one.id for one in shop.letters()} == {"3", "7"}
     assert all("xxx" not in one.reason for one in shop.letters())
     assert shop.differences(without=("3", "7")) == []
     shop.transaction("UPDATE customers SET name = 'short' WHERE id = 3")
