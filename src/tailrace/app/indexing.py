@@ -29,6 +29,7 @@ def indexes_of(config: Config, capture: Capture) -> tuple[Index, ...]:
             name=config.prefix + index.name,
             plan=compile_index(index.name, index.schema_, catalog),
             sink=_sink(config, index.sinks),
+            sinks=tuple(sorted(index.sinks)),
             mapping=derive_mapping(index.schema_).to_json(),
             database=mask_url(config.source.url),
             backfill=index.backfill,

@@ -60,6 +60,12 @@ def _rebuilt(config: Config, capture: Capture, index: Index, ids: Sequence[str])
             f"the index {index.name} is to be filled again, which builds all of its documents",
             remedy="tailrace run",
         )
+    if state.schema_hash != index.plan.schema_hash:
+        raise ConfigError(
+            f"the schema of the index {index.name} is another one than its documents have; they are to be"
+            " filled again",
+            remedy="tailrace run",
+        )
     keys, odd = keys_of(index.plan.root, ids)
     last = committed(checkpoint_of(config))
     build = Build(

@@ -47,6 +47,8 @@ class Feed:
 class Index:
     """Keep the documents of a plan in a document sink, under `name`.
 
+    `sinks` are the names of the sinks that `sink` is made of.
+
     `database` names the source for its marker. `backfill` says how it is filled: by questions to the
     `source`, by joins in `spark` over copies of its tables, or by what is likely to cost less. `on_error`
     says what happens to a document that the sink rejects or the source cannot compute: the pipeline stops, or
@@ -60,6 +62,7 @@ class Index:
     database: str = ""
     backfill: Backfill = "auto"
     on_error: Literal["stop", "skip"] = "stop"
+    sinks: tuple[str, ...] = ()
 
     @property
     def root(self) -> TableRef:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +23,7 @@ from tailrace.changelog.filesystem import open_filesystem
 from tailrace.documents.resolve import Affected, Resolver
 from tailrace.engine.deadletters import DeadLetters
 from tailrace.engine.documents.build import Build, rejected, roots_only
-from tailrace.engine.documents.joined import DIRECTORY, Copies, cheaper, remove_tree
+from tailrace.engine.documents.joined import Copies, cheaper, keep_copies
 from tailrace.engine.documents.spread import spread_chunks, spread_keys
 from tailrace.engine.documents.state import IndexState, States
 from tailrace.engine.spec import Index, PipelineSpec
@@ -44,7 +44,12 @@ FEW = 2_000
 CHUNK_ROWS = 20_000
 _SNAPSHOT_OPS = pa.array([Op.READ.value, Op.SNAPSHOT.value])
 Answer = TypeVar("Answer")
-Patiently = Callable[[Callable[[], DocumentReport]], DocumentReport]
+
+
+class Patiently(Protocol):
+    """Makes a call, again and again while a fault passes."""
+
+    def __call__(self, call: Callable[[], Answer], /) -> Answer: ...
 
 
 @dataclass(frozen=True)
@@ -77,12 +82,14 @@ class Indexes:
         for index in self._spec.indexes:
             why = self._unfit(index)
             if why is None:
+                self._left_out(index)
                 continue
             if offset is not None:
                 self._plans().request(index.root)
-            self._states.put(index.name, IndexState(str(index.root), index.plan.schema_hash, again=why))
+            self._states.put(index.name, _waiting(index, why))
             self._observer.event("index.filling", index=index.name, reason=why)
         self._states.keep_only({index.name for index in self._spec.indexes})
+        self._tidy()
 
     def _unfit(self, index: Index) -> str | None:
         """Why the index must be filled again; None where it need not be."""
@@ -93,23 +100,38 @@ class Indexes:
             return "its schema changed"
         if not known.generation:
             return known.again or "it is new"
+        if set(index.sinks).difference(known.sinks):
+            # Its marker may be the right one, of before it was left out for a while.
+            return "it has another sink"
         if not index.sink.keeps:
             return None
         if known.complete:
             return None if index.sink.seeded(index.name) == known.marker else "its sink holds something else"
         return None if index.sink.holds(index.name, known.generation) else "its sink holds something else"
 
+    def _left_out(self, index: Index) -> None:
+        """Remember which sinks the index has no longer: what they miss from now on nobody can tell."""
+        known = self._states.get(index.name)
+        if known is not None and known.sinks != index.sinks:
+            self._states.put(index.name, replace(known, sinks=index.sinks))
+
+    def _tidy(self) -> None:
+        """Remove copies of fillings that were given up."""
+        states = (self._states.get(name) for name in self._states.names)
+        used = {state.generation for state in states if state is not None and not state.complete}
+        keep_copies(*open_filesystem(self._spec.options["stateDir"]), used)
+
     def write(self, batch: Batch, spark: SparkSession, patiently: Patiently) -> DocumentReport:
         """Bring the documents of all indexes in step with the end of the batch."""
         total = DocumentReport()
         for index in self._spec.indexes:
             begun = time.monotonic()
-            state = self._advanced(index, batch, spark)
+            state = self._advanced(index, batch, spark, patiently)
             if not state.generation:
                 # Its filling has not begun, and will show all of this.
                 continue
             report = self._changed(index, state, batch, spark, patiently)
-            self._settled(index, state, batch)
+            self._settled(index, state, batch, patiently)
             total += report
             self._tell(index, report, time.monotonic() - begun)
         return total
@@ -122,9 +144,9 @@ class Indexes:
         for index in self._spec.indexes:
             index.sink.close()
 
-    def _advanced(self, index: Index, batch: Batch, spark: SparkSession) -> IndexState:
+    def _advanced(self, index: Index, batch: Batch, spark: SparkSession, patiently: Patiently) -> IndexState:
         """The index's state for this batch: a new generation where the root's snapshot begins with it."""
-        state = self._states.get(index.name) or IndexState(str(index.root), index.plan.schema_hash)
+        state = self._states.get(index.name) or _waiting(index)
         cursor = batch.end.snapshots.get(str(index.root))
         tables = {
             name: found.generation
@@ -133,17 +155,17 @@ class Indexes:
         }
         if cursor is not None and cursor.plan != state.plan and _begins(batch.changes, index):
             generation = f"{index.plan.schema_hash[:8]}-{cursor.plan}"
-            index.sink.ensure(index.name, generation, index.mapping)
-            state = IndexState(
-                str(index.root),
-                index.plan.schema_hash,
-                generation,
-                cursor.plan,
+            patiently(lambda: index.sink.ensure(index.name, generation, index.mapping))
+            state = replace(
+                _waiting(index),
+                generation=generation,
+                plan=cursor.plan,
                 horizon=batch.horizon,
                 copied=batch.progress.end if self._by_joins(index, cursor.plan, spark) else 0,
                 tables=tables,
             )
             self._states.put(index.name, state)
+            self._tidy()
             self._observer.event("index.filling", index=index.name, reason="the snapshot of its root begins")
             return state
         return self._watched(index, state, batch.horizon, tables) if state.generation else state
@@ -259,13 +281,15 @@ class Indexes:
             raise rejected(index.name, report.rejected)
         self._letters.append(index.name, version, report.rejected)
 
-    def _settled(self, index: Index, state: IndexState, batch: Batch) -> None:
+    def _settled(self, index: Index, state: IndexState, batch: Batch, patiently: Patiently) -> None:
         """Show the generation to readers once every root row has its document."""
         cursor = batch.end.snapshots.get(str(index.root))
         if state.complete or cursor is None or cursor.plan != state.plan or not cursor.complete:
             return
         if index.root in self._plans().fresh({cursor.plan}):
             # A batch that came again may lack chunks that the snapshot will bring that was asked for.
+            return
+        if not patiently(lambda: self._was_read(index, cursor.plan)):
             return
         progress = batch.progress
         marker = Marker(
@@ -277,11 +301,20 @@ class Indexes:
             schema_hash=state.schema_hash,
             horizon=state.horizon,
         )
-        index.sink.publish(index.name, marker)
+        patiently(lambda: index.sink.publish(index.name, marker))
         self._states.put(index.name, replace(state, complete=True, marker=marker, copied=0))
-        fs, root = open_filesystem(self._spec.options["stateDir"])
-        remove_tree(fs, f"{root}/{DIRECTORY}/{state.generation}")
+        self._tidy()
         self._observer.event("index.complete", index=index.name, position=progress.end)
+
+    def _was_read(self, index: Index, plan_id: str) -> bool:
+        """Whether every chunk of the plan was read.
+
+        Those of a table that was dropped, or whose capture began anew, are left out: another snapshot of it
+        follows.
+        """
+        capture, plan = self._opened(), self._plans().load(plan_id)
+        there = index.root in capture.tables()
+        return there and capture.describe(index.root).generation == plan.table.generation
 
     def _tell(self, index: Index, report: DocumentReport, seconds: float) -> None:
         for note in report.notes:
@@ -304,6 +337,11 @@ class Indexes:
 
     def _plans(self) -> PlanStore:
         return PlanStore(*open_filesystem(self._spec.options["stateDir"]))
+
+
+def _waiting(index: Index, why: str = "") -> IndexState:
+    """The state of an index whose filling has not begun."""
+    return IndexState(str(index.root), index.plan.schema_hash, sinks=index.sinks, again=why)
 
 
 def _begins(changes: Sequence[ChangeBatch], index: Index) -> bool:

@@ -102,6 +102,13 @@ class Copies:
         return f"{base}{place.removeprefix(self._root)}"
 
 
+def keep_copies(fs: pafs.FileSystem, root: str, generations: set[str]) -> None:
+    """Remove the copies of all fillings but these."""
+    for found in fs.get_file_info(pafs.FileSelector(f"{root}/{DIRECTORY}", allow_not_found=True)):
+        if found.base_name not in generations:
+            remove_tree(fs, found.path)
+
+
 def remove_tree(fs: pafs.FileSystem, path: str) -> None:
     """Remove a directory, if it is there."""
     if fs.get_file_info(path).type == pafs.FileType.Directory:

@@ -18,10 +18,11 @@ FILE, KIND = "documents.json", "documents"
 class IndexState:
     """One index, whose `root` is a table. Without a generation it waits for the root's snapshot to begin.
 
-    `plan` is that snapshot's, `tables` are the generations of capture of the other tables at that time, and
-    `copied` is the position of the copies that it is filled from, 0 where it is filled from the source, and
-    `horizon` is that of link state: where one of these changes, changes may have been missed. `again` says
-    why it is to be filled again, from the next snapshot of its root on.
+    `sinks` are the names of those that have its documents, `plan` is that snapshot's, `tables` are the
+    generations of capture of the other tables at that time, and `copied` is the position of the copies that
+    it is filled from, 0 where it is filled from the source, and `horizon` is that of link state: where one of
+    these changes, changes may have been missed. `again` says why it is to be filled again, from the next
+    snapshot of its root on.
     """
 
     root: str
@@ -34,6 +35,7 @@ class IndexState:
     tables: Mapping[str, str] = field(default_factory=dict)
     marker: Marker | None = None
     again: str = ""
+    sinks: tuple[str, ...] = ()
 
 
 class States:
@@ -82,4 +84,5 @@ class States:
 
 def _state(body: dict[str, Any]) -> IndexState:
     marker = body.pop("marker")
-    return IndexState(**body, marker=None if marker is None else Marker(**marker))
+    sinks = tuple(body.pop("sinks", ()))
+    return IndexState(**body, sinks=sinks, marker=None if marker is None else Marker(**marker))

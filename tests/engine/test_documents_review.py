@@ -1,0 +1,115 @@
+"""Documents where state, sink, checkpoint and requests meet in unlucky orders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace import app
+from tailrace.model.errors import ConfigError, NeedsOperator, Transient
+from tailrace.sinks.contract import DocumentBatch, DocumentReport, Marker
+from tailrace.sinks.sqlite import SqliteSink
+from tests.engine.documenting import FEW, SCHEMA, Documents, filling
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Documents:
+    """A filled source in a file, and one index over it."""
+    made = Documents(tmp_path)
+    made.transaction(*filling(*FEW))
+    made.index("customers")
+    return made
+
+
+def test_a_filling_whose_last_chunks_were_not_read_because_capture_began_anew_is_never_shown(
+    small: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.run()
+    app.control(small.config()).snapshot("customers")
+    small.options = {"chunkRows": "2", "maxRowsPerTrigger": "4"}
+    write, publish = SqliteSink.write, SqliteSink.publish
+    shown: list[int] = []
+
+    def failing(self: SqliteSink, batch: DocumentBatch) -> DocumentReport:
+        if "20" in batch.ids.to_pylist():
+            raise NeedsOperator("the last chunk")
+        return write(self, batch)
+
+    def looking(self: SqliteSink, index: str, marker: Marker) -> None:
+        shown.append(len(self.read(index, marker.generation)))
+        publish(self, index, marker)
+
+    monkeypatch.setattr(SqliteSink, "write", failing)
+    with pytest.raises(NeedsOperator, match="the last chunk"):
+        small.run()
+    monkeypatch.setattr(SqliteSink, "write", write)
+    monkeypatch.setattr(SqliteSink, "publish", looking)
+    app.teardown(small.config(), ["customers"])
+    app.setup(small.config())
+    small.run()
+    small.check()
+    assert set(shown) == {FEW[0]}
+
+
+def test_a_sink_that_was_left_out_for_a_while_is_filled_again(small: Documents) -> None:
+    small.more = '[sinks.other]\ntype = "sqlite"\npath = "other.db"\n'
+    small.index("customers", SCHEMA, sinks='["store", "other"]')
+    small.run()
+    small.index("customers", SCHEMA, sinks='["other"]')
+    small.transaction("UPDATE customers SET name = 'Ada' WHERE id = 3", "DELETE FROM customers WHERE id = 4")
+    small.run()
+    assert small.fillings() == [], "those that stay need no filling"
+    small.index("customers", SCHEMA, sinks='["store", "other"]')
+    small.run()
+    small.check()
+
+
+def test_a_store_is_filled_again_after_documents_went_to_a_stream_instead(small: Documents) -> None:
+    small.run()
+    small.more = '[sinks.screen]\ntype = "stdout"\n'
+    small.index("customers", SCHEMA, sinks='["screen"]')
+    small.transaction("UPDATE customers SET name = 'Ada' WHERE id = 3")
+    small.run()
+    small.index("customers", SCHEMA, sinks='["store"]')
+    small.run()
+    small.check()
+
+
+def test_dead_letters_are_not_built_by_a_schema_that_no_run_has_filled_the_index_with(
+    small: Documents,
+) -> None:
+    small.limit = 200
+    small.index("customers", SCHEMA, on_error='"skip"')
+    small.run()
+    assert small.letters()
+    before = small.found().to_pydict()
+    small.index("customers", SCHEMA.split("  - many_to_many", maxsplit=1)[0], on_error='"skip"')
+    with pytest.raises(ConfigError, match="schema"):
+        small.retry()
+    assert small.found().to_pydict() == before
+
+
+@pytest.mark.parametrize("step", ["ensure", "publish"])
+def test_a_passing_fault_of_the_sink_at_either_end_of_a_filling_is_waited_for(
+    small: Documents, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    original = getattr(SqliteSink, step)
+    faults = [Transient("the store is busy")]
+
+    def failing(self: SqliteSink, *args: object) -> None:
+        if faults:
+            raise faults.pop()
+        original(self, *args)
+
+    monkeypatch.setattr(SqliteSink, step, failing)
+    small.run()
+    small.check()
+
+
+def test_copies_of_a_filling_that_was_given_up_are_removed(small: Documents) -> None:
+    left = small.config().state.directory / "filling" / "abandoned" / "0"
+    left.mkdir(parents=True)
+    (left / "part.parquet").write_bytes(b"rows")
+    small.run()
+    assert not left.parent.exists()
