@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,12 +20,14 @@ from rich.console import Console
 from rich.spinner import Spinner
 
 from tailrace.config import load_config
-from tailrace.demo import place, shop
+from tailrace.demo import place, rebuild, shop
 from tailrace.demo.compare import compare
 from tailrace.demo.show import Show, end, judge, seconds_from, traffic
 from tailrace.demo.traffic import ACTS, Trader
 from tailrace.demo.view import line, render
 from tailrace.model.errors import ConfigError
+from tailrace.sinks.contract import DocumentBatch
+from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig
 from tests.support.waiting import wait_until
 
 
@@ -159,13 +164,33 @@ def test_the_directory_is_made_anew_but_never_somebody_elses(tmp_path: Path) -> 
     shutil.rmtree(ours)
 
 
-def test_the_exit_code_tells_whether_every_mirror_is_equal(tmp_path: Path) -> None:
+def keep(directory: Path, documents: dict[str, Any]) -> None:
+    """Documents in the demonstration's store, as a pipeline would have put them there."""
+    with closing(SqliteSink(SqliteStoreConfig(str(directory / "documents.db")))) as store:
+        store.drop(rebuild.INDEX)
+        store.ensure(rebuild.INDEX, "one", {})
+        texts = [json.dumps(one) for one in documents.values()]
+        store.write(DocumentBatch(rebuild.INDEX, "one", pa.array(documents), pa.array(texts), 1))
+
+
+def test_the_exit_code_tells_whether_everything_is_equal(tmp_path: Path) -> None:
     config = load_config(place.prepare(tmp_path / "demo"), environ={})
     console = Console(file=io.StringIO(), width=120)
     show = Show(tmp_path / "demo", config, None)
     for table in shop.TABLES:
         mirror(tmp_path / "demo" / "shop.db", tmp_path / "demo" / "lake", table)
+    wanted = rebuild.rebuilt(tmp_path / "demo" / "shop.db")
+    keep(tmp_path / "demo", wanted)
     assert judge(tmp_path / "demo", console, show) == 0
+    wrong: tuple[dict[str, Any], ...] = (
+        {id_: one for id_, one in wanted.items() if id_ != "7"},
+        {**wanted, "1000": wanted["7"]},
+        {**wanted, "7": {**wanted["7"], "city": "Nowhere"}},
+    )
+    for documents in wrong:
+        keep(tmp_path / "demo", documents)
+        assert judge(tmp_path / "demo", console, show) == 1
+    keep(tmp_path / "demo", wanted)
     mirror(tmp_path / "demo" / "shop.db", tmp_path / "demo" / "lake", "items", slice(1, None))
     assert judge(tmp_path / "demo", console, show) == 1
     assert "NOT EQUAL" in console.file.getvalue()  # type: ignore[attr-defined]

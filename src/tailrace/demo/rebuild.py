@@ -18,17 +18,21 @@ INDEX = "customers"
 
 def compare(shop: Path, store: Path) -> Difference:
     """Compare every document of the store with one that is rebuilt, at one moment of the source."""
-    with _reading(shop) as source:
-        source.execute("BEGIN")
-        rebuilt = {str(row["id"]): _customer(source, row) for row in _rows(source, "customers", "1")}
-    kept = documents(store)
+    wanted, kept = rebuilt(shop), documents(store)
     return Difference(
         f"documents: {INDEX}",
-        rows=len(rebuilt),
-        missing=len(rebuilt.keys() - kept.keys()),
-        extra=len(kept.keys() - rebuilt.keys()),
-        different=sum(rebuilt[id_] != kept[id_] for id_ in rebuilt.keys() & kept.keys()),
+        rows=len(wanted),
+        missing=len(wanted.keys() - kept.keys()),
+        extra=len(kept.keys() - wanted.keys()),
+        different=sum(wanted[id_] != kept[id_] for id_ in wanted.keys() & kept.keys()),
     )
+
+
+def rebuilt(shop: Path) -> dict[str, Any]:
+    """The documents that there should be, by id, at one moment of the source."""
+    with _reading(shop) as source:
+        source.execute("BEGIN")
+        return {str(row["id"]): _customer(source, row) for row in _rows(source, "customers", "1")}
 
 
 def documents(store: Path) -> dict[str, Any]:
