@@ -88,9 +88,7 @@ def read_chunk(read: ChunkRead, capture: Capture) -> Iterator[ChangeBatch]:
             # Capture of it began anew since the plan was made: its own snapshot follows and replaces this.
             return None
         capture.wait_visible(Position(read.source, read.position), VISIBLE_TIMEOUT)
-        rows = capture.snapshot(
-            table, read.chunk, position=read.position, seq=read.seq, columns=read.columns
-        )
+        rows = capture.snapshot(table, read.chunk, position=read.position, seq=read.seq, columns=read.columns)
         return _held(rows)
 
     if (begun := patiently(begin)) is None:
