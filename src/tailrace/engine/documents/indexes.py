@@ -28,7 +28,7 @@ from tailrace.engine.documents.spread import spread_chunks, spread_keys
 from tailrace.engine.documents.state import IndexState, States
 from tailrace.engine.spec import Index, PipelineSpec
 from tailrace.model.change import ChangeBatch, Op
-from tailrace.model.errors import DataError
+from tailrace.model.errors import DataError, NeedsOperator
 from tailrace.runtime.observer import Observer
 from tailrace.sinks.contract import DocumentReport, Marker, Progress
 from tailrace.spark.offsets import Offset
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 # So few documents are built faster here than Spark can begin a job for them.
 FEW = 2_000
 CHUNK_ROWS = 20_000
+LOST = (
+    "`tailrace check` names what the index needs and the source does not have; mend one of them and run again"
+)
 _SNAPSHOT_OPS = pa.array([Op.READ.value, Op.SNAPSHOT.value])
 Answer = TypeVar("Answer")
 
@@ -130,7 +133,14 @@ class Indexes:
             if not state.generation:
                 # Its filling has not begun, and will show all of this.
                 continue
-            report = self._changed(index, state, batch, spark, patiently)
+            try:
+                report = self._changed(index, state, batch, spark, patiently)
+            except NeedsOperator as error:
+                if error.remedy is not None:
+                    raise
+                raise type(error)(
+                    f"index {index.name}: {error.message}", remedy=LOST, place=error.place
+                ) from error
             self._settled(index, state, batch, patiently)
             total += report
             self._tell(index, report, time.monotonic() - begun)
