@@ -35,7 +35,8 @@ PIECE = 2_000
 class Build:
     """Documents of one index, written to one generation as of one version. Travels pickled to executors.
 
-    With `strict` a piece with a document that cannot be computed or is rejected ends it.
+    With `strict` a piece with a document that cannot be computed or is rejected ends it. `query` is the
+    plan's statement for keys, where it was rendered before: that takes longer than building few documents.
     """
 
     plan: IndexPlan
@@ -44,10 +45,11 @@ class Build:
     version: int
     sink: DocumentSink
     strict: bool = True
+    query: Query | None = None
 
     def keys(self, capture: Capture, keys: pa.Table) -> DocumentReport:
         """Build and write the documents of these keys (`Affected.keys`), flushed."""
-        query = build_query(self.plan, capture.dialect, Keys())
+        query = self.query or build_query(self.plan, capture.dialect, Keys())
         report = DocumentReport()
         for start in range(0, keys.num_rows, PIECE):
             report += self._piece(capture, query, Affected(keys.slice(start, PIECE)))

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from tailrace.capture.contract import Capture
 from tailrace.changelog.filesystem import open_filesystem
+from tailrace.documents.render import Keys, Query, build_query
 from tailrace.documents.resolve import Affected, Resolver
 from tailrace.engine.deadletters import DeadLetters
 from tailrace.engine.documents.build import Build, rejected, roots_only
@@ -76,6 +77,7 @@ class Indexes:
         self._letters = DeadLetters(spec.dead_letters) if spec.dead_letters is not None else None
         self._capture: Capture | None = None
         self._resolvers: dict[str, tuple[Resolver, Resolver]] = {}
+        self._queries: dict[str, Query] = {}
 
     def prepare(self, offset: Offset | None) -> None:
         """Before the query starts: ask for a snapshot of the root where an index is not what it should be.
@@ -217,6 +219,9 @@ class Indexes:
         own = [one for one in batch.changes if one.table.ref in index.tables and len(one)]
         if not own:
             return DocumentReport()
+        capture = self._opened()
+        if index.name not in self._queries:
+            self._queries[index.name] = build_query(index.plan, capture.dialect, Keys())
         build = Build(
             plan=index.plan,
             index=index.name,
@@ -224,9 +229,8 @@ class Indexes:
             version=batch.progress.end,
             sink=index.sink,
             strict=index.on_error == "stop",
+            query=self._queries[index.name],
         )
-        capture = self._opened()
-
         resolver, roots = self._resolvers_of(index, capture)
         read = [found for one in own if one.table.ref == index.root and len(found := _only(one, Op.READ))]
         filled = roots.resolve(read, capture)
