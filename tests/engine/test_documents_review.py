@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from tailrace import app
 from tailrace.model.errors import ConfigError, NeedsOperator, Transient
 from tailrace.sinks.contract import DocumentBatch, DocumentReport, Marker
 from tailrace.sinks.sqlite import SqliteSink
 from tests.engine.documenting import FEW, SCHEMA, Documents, filling
+
+LAKE = '[sinks.lake]\ntype = "delta"\npath = "lake"\n[[table]]\nname = "customers"\nsink = "lake"\n'
 
 
 @pytest.fixture
@@ -113,3 +116,35 @@ def test_copies_of_a_filling_that_was_given_up_are_removed(small: Documents) -> 
     (left / "part.parquet").write_bytes(b"rows")
     small.run()
     assert not left.parent.exists()
+
+
+def mirrored(shop: Documents) -> dict[int, str]:
+    (log,) = (shop.directory / "lake").rglob("_delta_log")
+    rows = DeltaTable(str(log.parent)).to_pyarrow_table()
+    return dict(zip(rows["id"].to_pylist(), rows["name"].to_pylist(), strict=True))
+
+
+def test_a_root_of_which_only_keys_were_read_is_mirrored_whole_once_a_mirror_is_added(
+    small: Documents,
+) -> None:
+    small.run()
+    small.more = LAKE
+    small.transaction("UPDATE customers SET name = 'Ada' WHERE id = 3")
+    small.run()
+    small.check()
+    wanted = {number: f"customer {number}" for number in range(1, FEW[0] + 1)}
+    assert mirrored(small) == {**wanted, 3: "Ada"}
+
+
+def test_a_mirror_of_a_root_that_was_left_out_for_a_while_is_made_anew(small: Documents) -> None:
+    small.more = LAKE
+    small.run()
+    small.more = ""
+    small.transaction("UPDATE customers SET name = 'Ada' WHERE id = 3", "DELETE FROM customers WHERE id = 4")
+    small.run()
+    small.more = LAKE
+    small.transaction("UPDATE customers SET name = 'Bob' WHERE id = 5")
+    small.run()
+    small.check()
+    found = mirrored(small)
+    assert (found[3], found[5], 4 in found, len(found)) == ("Ada", "Bob", False, FEW[0] - 1)

@@ -250,8 +250,9 @@ def _snapshot(mirror: Mirror) -> str:
 class Received:
     """A packed micro-batch: which one it is and where it ends, and its changes.
 
-    `begun` are the plans that have begun by its end of each table that has any, `seen` up to where its chunks
-    of tables may have seen the log, `horizon` up to where link state may not know old values.
+    `begun` are the plans that have begun by its end of each table that has any, but for those of keys alone,
+    `seen` up to where its chunks of tables may have seen the log, `horizon` up to where link state may not
+    know old values.
     """
 
     progress: Progress
@@ -282,7 +283,7 @@ def received(table: pa.Table, pipeline: str) -> Received | None:
     if ends is None:
         return None
     start, end = ends
-    begun = {name: {cursor.plan} for name, cursor in end.snapshots.items()}
+    begun = {name: {cursor.plan} for name, cursor in end.snapshots.items() if cursor.whole}
     for name in begun.keys() & start.snapshots.keys():
         begun[name].add(start.snapshots[name].plan)
     generations: dict[str, set[str]] = {}

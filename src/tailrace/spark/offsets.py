@@ -13,6 +13,8 @@ from tailrace.model.errors import StateUnreadable
 from tailrace.model.position import Position
 
 VERSION = 1
+# The plan of a table that nobody wants rows of.
+UNREAD = "unread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class Cursor:
     generation: the position has passed over changes of it.
 
     `stopped`: no further chunk of the plan is delivered. `short`: rows of the table are missing, because its
-    last whole snapshot was stopped; a snapshot with a condition leaves that as it is.
+    last whole snapshot was stopped; a snapshot with a condition leaves that as it is. `keys`: nobody has got
+    all of the table's rows, or changes since, for only its keys were asked for.
     """
 
     plan: str
@@ -32,6 +35,12 @@ class Cursor:
     generation: str
     stopped: bool = False
     short: bool = False
+    keys: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the snapshot is one of the table's rows: not of its keys, and not none."""
+        return self.plan != UNREAD and not self.keys
 
     @property
     def over(self) -> bool:
@@ -46,7 +55,7 @@ class Cursor:
     def to_json(self) -> dict[str, Any]:
         """The JSON object inside an offset."""
         body = {"plan": self.plan, "next": self.next, "of": self.of, "generation": self.generation}
-        marks = {"stopped": self.stopped, "short": self.short}
+        marks = {"stopped": self.stopped, "short": self.short, "keys": self.keys}
         return {**body, **{name: True for name, set_ in marks.items() if set_}}
 
 
@@ -86,8 +95,8 @@ class Offset:
                 case {"plan": str(plan), "next": int(done), "of": int(of), "generation": str(generation)} if (
                     0 <= done <= of
                 ):
-                    stopped, short = cursor.get("stopped", False), cursor.get("short", False)
-                    cursors[table] = Cursor(plan, done, of, generation, stopped is True, short is True)
+                    marks = (cursor.get(name) is True for name in ("stopped", "short", "keys"))
+                    cursors[table] = Cursor(plan, done, of, generation, *marks)
                 case _:
                     raise StateUnreadable(f"the snapshot cursor of table {table} in an offset cannot be read")
         return cls(position, cursors)

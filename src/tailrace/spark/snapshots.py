@@ -10,7 +10,8 @@ that a replay reads the same. A whole snapshot has no cursor before its first ch
 table anew; a first snapshot that is stopped earlier still takes that chunk, for there is no table without it.
 
 Rows of an `unread` table nobody asks for: it has a cursor without chunks, of its present generation, until
-somebody does.
+somebody does. Of a table that is `keys_only` nobody asks for more than keys; its cursor says so, and once
+somebody does, it is read again.
 
 A request's file exists until its first batch is committed (`committed` removes it). So what waits may have
 begun already: its plan is the cursor's then, and it makes up for nothing that is lost from now on.
@@ -26,7 +27,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tailrace.capture.contract import Capture
 from tailrace.model.table import TableRef
-from tailrace.spark.offsets import Cursor, Offset
+from tailrace.spark.offsets import UNREAD, Cursor, Offset
 from tailrace.spark.orders import Orders, Stop
 from tailrace.spark.pace import Pace, SnapshotProgress, progress_of, running
 from tailrace.spark.partitions import ChunkRead
@@ -35,7 +36,6 @@ from tailrace.spark.throttle import Round
 
 # A plan that waited for its first chunk for so long is made anew: the table may have changed since.
 STALE_SECONDS = 60.0
-UNREAD = "unread"
 logger = logging.getLogger("tailrace.spark")
 
 
@@ -121,15 +121,19 @@ class Snapshots:
         least = max(parts, more)
         cursors = {table: cursor for table, cursor in start.snapshots.items() if table in self._refs}
         cursors.update(ended := self._stopped(cursors))
+        for table in self._keys_only.intersection(cursors):
+            cursors[table] = dataclasses.replace(cursors[table], keys=True)
         taken = 0
         for table, ref in self._refs.items():
             if taken >= least and room is not None and room <= 0:
                 break
             stopping = self._stop(table) is not None
-            if table in ended or table in held or (table in self._paused and not stopping):
+            if table in ended or table in held:
                 continue
             if self._is_unread(table, cursors.get(table)):
                 cursors[table] = Cursor(UNREAD, 0, 0, generations.get(ref, ""))
+                continue
+            if table in self._paused and not stopping:
                 continue
             spare = None if taken < least else room
             cursor = self._cursor(ref, cursors.get(table), generations.get(ref, ""), throttle, spare)
@@ -149,8 +153,9 @@ class Snapshots:
                 done, taken = done + 1, taken + 1
             if done:
                 cut = stopping and done < cursor.of
+                keys = table in self._keys_only
                 cursors[table] = dataclasses.replace(
-                    cursor, next=done, stopped=cut, short=cut or cursor.short
+                    cursor, next=done, stopped=cut, short=cut or cursor.short, keys=keys
                 )
             if throttle.refused is not None:
                 # Nor is any other table cut into chunks meanwhile.
@@ -260,6 +265,10 @@ class Snapshots:
         asked = any(str(one.table) == table for one in self._waiting.values())
         return table in self._unread and not asked and (cursor is None or cursor.over)
 
+    def _lacks_rows(self, table: str, cursor: Cursor) -> bool:
+        """Whether rows are asked for that nobody asked for before."""
+        return not cursor.whole and table not in self._unread | self._keys_only
+
     def _whole(self, table: str) -> set[str]:
         return {one.id for one in self._waiting.values() if one.where is None and str(one.table) == table}
 
@@ -279,9 +288,8 @@ class Snapshots:
         self, table: str, cursor: Cursor | None, generation: str
     ) -> tuple[str | None, str | None] | None:
         """The same for tables that need a snapshot unasked, whose plan has no id yet."""
-        if cursor is not None and cursor.plan == UNREAD and table not in self._unread:
-            return self.requests.get(table), None
-        if cursor is not None and cursor.generation == generation:
+        known = cursor is not None and cursor.generation == generation
+        if cursor is not None and known and not self._lacks_rows(table, cursor):
             return self._asked(table, cursor)
         fresh = self.requests.get(table)
         if cursor is None and (stop := self._stop(table)) is not None:
