@@ -148,3 +148,11 @@ def test_a_mirror_of_a_root_that_was_left_out_for_a_while_is_made_anew(small: Do
     small.check()
     found = mirrored(small)
     assert (found[3], found[5], 4 in found, len(found)) == ("Ada", "Bob", False, FEW[0] - 1)
+
+
+@pytest.mark.parametrize(("master", "local"), [("local[2]", False), ("spark://host:7077", True)])
+def test_on_a_cluster_the_driver_alone_writes_to_a_store_on_its_disk(
+    small: Documents, master: str, local: bool
+) -> None:
+    small.more = f'[spark]\nmaster = "{master}"\n'
+    assert small.spec().indexes[0].sink.local is local

@@ -111,12 +111,15 @@ def feed_sink_for(name: str, sink: Sink) -> FeedSink:
     raise ConfigError(f"the sink {name} takes no changes", remedy="mirror into it with [[table]]")
 
 
-def document_sink_for(name: str, sink: Sink) -> DocumentSink:
-    """The sink that keeps documents or passes them on, from its section of the configuration."""
+def document_sink_for(name: str, sink: Sink, *, cluster: bool = False) -> DocumentSink:
+    """The sink that keeps documents or passes them on, from its section of the configuration.
+
+    In a `cluster` executors are on other machines.
+    """
     from tailrace.config import SqliteSink, StdoutSink
 
     if isinstance(sink, SqliteSink):
-        return document_store_for(sink)
+        return document_store_for(sink, cluster=cluster)
     if isinstance(sink, StdoutSink):
         from tailrace.sinks.stdout import StdoutDocumentSink
 
@@ -124,9 +127,10 @@ def document_sink_for(name: str, sink: Sink) -> DocumentSink:
     raise ConfigError(f"the sink {name} takes no documents", remedy='use a sink with type = "sqlite"')
 
 
-def document_store_for(sink: SqliteSection) -> DocumentStore:
+def document_store_for(sink: SqliteSection, *, cluster: bool = False) -> DocumentStore:
     """The document store, which can be searched too."""
     from tailrace.sinks.sqlite import SqliteSink as DocumentStore
     from tailrace.sinks.sqlite import SqliteStoreConfig
 
-    return DocumentStore(SqliteStoreConfig(str(sink.path), remember_deletes=sink.remember_deletes))
+    settings = SqliteStoreConfig(str(sink.path), remember_deletes=sink.remember_deletes)
+    return DocumentStore(settings, local=cluster)

@@ -43,7 +43,8 @@ def indexes_of(config: Config, capture: Capture) -> tuple[Index, ...]:
 def _sink(config: Config, names: Sequence[str]) -> DocumentSink:
     from tailrace.sinks.fanout import FanOut
 
-    sinks = {name: document_sink_for(name, config.sinks[name]) for name in names}
+    cluster = not config.spark.master.startswith("local")
+    sinks = {name: document_sink_for(name, config.sinks[name], cluster=cluster) for name in names}
     return FanOut(sinks) if len(sinks) > 1 else next(iter(sinks.values()))
 
 

@@ -95,11 +95,13 @@ _PRUNE = (
 class SqliteSink(DocumentSink):
     """Documents in a SQLite file, and the search over them.
 
-    A write is durable when it returns. Deletes are remembered for `remember_deletes` seconds.
+    A write is durable when it returns. Deletes are remembered for `remember_deletes` seconds. With `local`
+    the driver alone writes: where executors are on other machines, each would have a file of its own.
     """
 
-    def __init__(self, config: SqliteStoreConfig) -> None:
+    def __init__(self, config: SqliteStoreConfig, *, local: bool = False) -> None:
         self._config = config
+        self.local = local
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int, int] | None = None
         self._pruned = 0.0
