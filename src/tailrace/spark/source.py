@@ -58,7 +58,7 @@ class TailraceSource(DataSource):  # type: ignore[misc]
             return _spark_schema(PACKED)
         if options.view == "envelope" or (options.view is None and options.state_dir is not None):
             return _spark_schema(envelope_schema())
-        with closing(open_capture(options)) as capture:
+        with closing(open_capture(options)) as capture, capture.together():
             if options.state_dir is None and options.view != "net":
                 return _spark_schema(batch_schema(capture, options))
             table = capture.describe(one_table(capture, options, options.view or "table"))

@@ -27,7 +27,8 @@ from tailrace.model.table import quote
 
 # Up to so many rows every key is looked at, in one pass over the index: a million take the server 0.5 s.
 _ALL_KEYS = 250_000
-_BLOCKS_A_CHUNK = 50
+# A chunk's size is right by about a fifth then, and 2 million rows are cut in 30 ms; with 50 it were 60.
+_BLOCKS_A_CHUNK = 20
 _MOST_SAMPLED = 2_000_000
 _MOST_COUNTED = 10_000_000
 
