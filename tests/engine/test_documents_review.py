@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from tailrace import app
 from tailrace.model.errors import ConfigError, NeedsOperator, Transient
+from tailrace.model.position import Position
+from tailrace.runtime.links import Links
 from tailrace.sinks.contract import DocumentBatch, DocumentReport, Marker
 from tailrace.sinks.sqlite import SqliteSink
+from tailrace.spark import driver
 from tests.engine.documenting import FEW, SCHEMA, Documents, filling
+from tests.support.postgres import Database, database, postgres
+
+__all__ = ["database", "postgres"]
 
 LAKE = '[sinks.lake]\ntype = "delta"\npath = "lake"\n[[table]]\nname = "customers"\nsink = "lake"\n'
 
@@ -156,3 +163,28 @@ def test_on_a_cluster_the_driver_alone_writes_to_a_store_on_its_disk(
 ) -> None:
     small.more = f'[spark]\nmaster = "{master}"\n'
     assert small.spec().indexes[0].sink.local is local
+
+
+@pytest.mark.long
+def test_documents_are_filled_when_all_that_link_state_may_lack_can_be_read(
+    tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes up to its horizon touch no document later, and some may be committed and hidden."""
+    shop = Documents(tmp_path, database)
+    shop.transaction(*filling(*FEW))
+    shop.index("customers")
+    begin, far = Links.begin, 1 << 50
+    waited: list[int] = []
+
+    def seeded(self: Links, *args: Any, **settings: Any) -> None:
+        begin(self, *args, **settings)
+        self.horizon = far
+
+    def waiting(_: object, position: Position, *__: object) -> None:
+        waited.append(position.version)
+
+    monkeypatch.setattr(Links, "begin", seeded)
+    monkeypatch.setattr(driver, "wait_visible", waiting)
+    shop.run()
+    shop.check()
+    assert far in waited

@@ -219,14 +219,15 @@ class StreamDriver:
         if self._links is not None:
             # What is read before link state is whole may be older than what this can tell.
             filler.prove()
+        horizon = 0 if self._links is None else self._links.horizon
         if chunks or (windows and self._options.documents is not None):
             # The barrier. For chunks all that is captured, and not the batch alone: of a table that stopped
-            # for a while its chunk is what brings the changes that the changelog has passed over.
-            beyond = changelog.end if chunks else 0
+            # for a while its chunk is what brings the changes that the changelog has passed over. And all
+            # that link state may lack: no change up to its horizon touches a document later.
+            beyond = max(changelog.end, horizon) if chunks else 0
             seen = Position(changelog.source, max(end.position.version, beyond))
             wait_visible(self._capture, seen, self._fs, self._root)
         tables = tuple(self._refs)
-        horizon = 0 if self._links is None else self._links.horizon
         progress = {"start": start.to_json(), "end": end.to_json(), "horizon": horizon}
         if single and windows:
             return [Slice(tuple(windows), tuple(chunks), tables, progress)]
