@@ -188,7 +188,7 @@ class Documents:
         spark.register(TailraceSource)
         self.observer = Recorder()
         try:
-            yield Pipeline(self.spec(), spark, release=app.release(config), observer=self.observer)  # type: ignore[arg-type]
+            yield Pipeline(self.spec(), spark, release=app.release(config), observer=self.observer)
         finally:
             spark.stop()
 

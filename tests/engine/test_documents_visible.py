@@ -34,9 +34,9 @@ def test_a_document_is_built_only_when_the_row_is_visible_and_status_says_what_i
         # Visible at once, and later in the log: it must not overtake.
         shop.transaction("UPDATE customers SET name = 'Grace' WHERE id = 4")
 
-        def waits() -> str | None:
+        def waits() -> str:
             assert error() is None
-            return shop.status().waits_for
+            return shop.status().waits_for or ""
 
         told = wait_until(waits, what="a word about the wait")
         assert "standby" in told

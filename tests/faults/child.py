@@ -111,12 +111,12 @@ def watch_builds() -> None:
     if getattr(original, "watched", False):
         return
 
-    def keys(self: Build, capture: Capture, wanted: pa.Table) -> DocumentReport:
-        reach("build", index=self.index, version=self.version, documents=wanted.num_rows)
-        return original(self, capture, wanted)
+    def watched(self: Build, capture: Capture, keys: pa.Table) -> DocumentReport:
+        reach("build", index=self.index, version=self.version, documents=keys.num_rows)
+        return original(self, capture, keys)
 
-    keys.watched = True  # type: ignore[attr-defined]
-    Build.keys = keys  # type: ignore[method-assign]
+    watched.watched = True  # type: ignore[attr-defined]
+    Build.keys = watched  # type: ignore[method-assign]
 
 
 def session(settings: dict[str, Any]) -> Any:
