@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 def spread_keys(spark: SparkSession, source: SourceOptions, build: Build, keys: pa.Table) -> DocumentReport:
     """Build and write the documents of these keys on the executors."""
     tasks = spark.sparkContext.defaultParallelism * TASKS
-    size = max(1, min(PIECE, -(-keys.num_rows // tasks)))
+    size = even(keys.num_rows, tasks)
     pieces = [packed(keys.slice(start, size)) for start in range(0, keys.num_rows, size)]
     return _run(spark, [Task(build, source, keys=tuple(run)) for run in _dealt(pieces, tasks)])
 
@@ -44,6 +44,12 @@ def spread_files(
     """Write documents that are in files of the state directory's filesystem, on the executors."""
     tasks = spark.sparkContext.defaultParallelism * TASKS
     return _run(spark, [Task(build, source, files=tuple(run)) for run in _dealt(files, tasks)])
+
+
+def even(rows: int, tasks: int) -> int:
+    """The size of pieces, at most PIECE, of which every task gets as many: nobody waits for the last one."""
+    rounds = max(1, -(-rows // (tasks * PIECE)))
+    return max(1, -(-rows // (tasks * rounds)))
 
 
 def _dealt(items: Sequence[Any], tasks: int) -> list[list[Any]]:
