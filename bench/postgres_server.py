@@ -59,7 +59,7 @@ def binaries() -> Path:
 
 
 @contextmanager
-def running() -> Iterator[Server]:
+def running(**settings: str) -> Iterator[Server]:
     """A server for as long as the block runs."""
     programs = binaries()
     directory = Path(tempfile.mkdtemp(prefix="bench-pg-"))
@@ -76,7 +76,7 @@ def running() -> Iterator[Server]:
         port = _free_port()
         command = [str(programs / "postgres"), "-D", str(directory / "data"), "-p", str(port)]
         command += ["-k", str(directory)]
-        for name, value in SETTINGS.items():
+        for name, value in {**SETTINGS, **settings}.items():
             command += ["-c", f"{name}={value}"]
         with (directory / "server.log").open("wb") as log:
             process = subprocess.Popen(
