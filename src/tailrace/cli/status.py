@@ -140,8 +140,9 @@ def _indexes(indexes: list[IndexStatus]) -> list[tuple[str, str]]:
 def _snapshot(table: TableStatus) -> str:
     if table.snapshot == "none":
         return "paused before it began" if table.paused else "not begun"
-    if table.snapshot == "complete":
-        return "complete" + (", the next one is paused" if table.paused else "")
+    if table.snapshot in ("complete", "unneeded"):
+        text = "complete" if table.snapshot == "complete" else "none needed"
+        return text + (", the next one is paused" if table.paused else "")
     parts = [f"{table.chunks_done} of {counted(table.chunks, 'chunk')}"]
     if table.rows_done is not None and table.rows is not None:
         parts.append(f"about {table.rows_done:,} of {counted(table.rows, 'row')}")

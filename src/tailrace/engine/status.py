@@ -34,14 +34,14 @@ STALE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class TableStatus:
-    """A table's snapshot: `none` before it began or where the pipeline wants changes only.
+    """A table's snapshot: `none` before it began, `unneeded` where the pipeline wants changes only.
 
     Rows are estimates of the snapshot's plan; `rate` is rows a second, lately. `where` is the condition of a
     snapshot that has one.
     """
 
     table: str
-    snapshot: Literal["none", "running", "stopped", "complete"]
+    snapshot: Literal["none", "unneeded", "running", "stopped", "complete"]
     chunks_done: int = 0
     chunks: int = 0
     requested: bool = False
@@ -245,7 +245,7 @@ class Tables:
         """The table's of this name."""
         cursor, asked, paused = self._cursors.get(name), name in self._requested, name in self._paused
         if cursor is None or cursor.of == 0:
-            return TableStatus(name, "none", requested=asked, paused=paused)
+            return TableStatus(name, "none" if cursor is None else "unneeded", requested=asked, paused=paused)
         if cursor.complete and not cursor.stopped:
             return TableStatus(name, "complete", cursor.next, cursor.of, asked, paused)
         plan = self._plans.find(cursor.plan)
