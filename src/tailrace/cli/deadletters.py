@@ -40,7 +40,10 @@ def list_(
     """
     from tailrace import app as root
 
-    _show(root.dead_letters(load(context, config, locked), index), answer)
+    letters = root.dead_letters(load(context, config, locked), index)
+    _show(letters, answer)
+    if not letters and answer is Format.text:
+        plain(messages(), "no document was passed over")
 
 
 @app.command()
@@ -65,7 +68,12 @@ def retry(
     """
     from tailrace import app as root
 
-    done = root.retry_dead_letters(load(context, config, locked), index, ids or None)
+    loaded = load(context, config, locked)
+    known = {one.id for one in root.dead_letters(loaded, index)} if ids else set()
+    for id_ in ids or ():
+        if id_ not in known:
+            plain(messages(), f"{id_} is no dead letter of {index}")
+    done = root.retry_dead_letters(loaded, index, ids or None)
     _show(done.rejected, answer)
     if answer is Format.text:
         plain(messages(), f"{counted(done.written, 'document')} written, {len(done.rejected)} rejected again")
