@@ -218,6 +218,7 @@ def test_what_cannot_be_meant_comes_with_a_remedy(
         (INDEX + 'on_error = "halt"\n', "file:6 (index[0].on_error)", "must be `stop` or `skip`"),
         (INDEX + 'shema = "x"\n', "file:6 (index[0].shema)", "did you mean `schema`?"),
         (INDEX + 'sinks = "store"\n', "file:6 (index[0].sinks)", "must be an array"),
+        (INDEX.replace("[[index]]", "[index]"), "file:3 (index)", "must be an array of tables"),
         ("[[indexes]]\n", "file:3 (indexes)", "unknown key `indexes`; did you mean `index`?"),
         (
             INDEX.replace("customers.sch", "s3://x/y.sch"),

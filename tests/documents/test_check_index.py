@@ -512,6 +512,13 @@ def test_without_a_source_the_file_is_judged_alone(root: Path) -> None:
     assert grave(checked("version: 1\ntable: customers\nfields: []\n")) == [("empty", "file:3 (fields)")]
 
 
+def test_a_subquery_is_refused_for_the_rows_that_it_reads() -> None:
+    text = 'version: 1\ntable: customers\nfilters: [{ raw: "id = (SELECT 1)" }]\nfields: [{ long: id }]\n'
+    (only,) = checked(text, dialect="sqlite")
+    assert (only.severity, only.code) == ("error", "sql")
+    assert "reads other rows" in only.message
+
+
 def test_every_code_is_documented(root: Path) -> None:
     page = (root / "docs/check.md").read_text(encoding="utf-8")
     sources = [*(root / "src/tailrace/documents/check").glob("*.py")]

@@ -112,6 +112,8 @@ def _problem(details: ErrorDetails) -> Problem:
     if kind == "literal_error":
         expected = str(context.get("expected", "")).replace("'", "`")
         return Problem(path, f"must be {expected}")
+    if kind == "tuple_type" and len(path) == 1:
+        return Problem(path, "must be an array of tables", f"write `[[{last}]]`")
     if kind == "value_error":
         return Problem(path, str(context["error"]), getattr(context["error"], "remedy", None))
     return Problem(path, _SENTENCES.get(kind) or _lowered(details["msg"]))

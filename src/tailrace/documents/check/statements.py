@@ -22,7 +22,7 @@ from tailrace.documents.render import Keys, build_query
 from tailrace.documents.render.conditions import conditions
 from tailrace.documents.render.dialect import Dialect
 from tailrace.documents.render.families import of_kind
-from tailrace.documents.render.foreign import checked, for_spark
+from tailrace.documents.render.foreign import for_spark, refused
 from tailrace.documents.render.postgres import Postgres
 from tailrace.documents.render.sqlite import Sqlite
 from tailrace.model.errors import ConfigError, DataError, NeedsOperator
@@ -49,10 +49,9 @@ def judge_written(found: Found, schema: IndexSchema, dialect: str) -> None:
     if dialect not in _DIALECTS:
         return
     for path, sql in _sqls(schema):
-        try:
-            checked(sql, _NOWHERE, dialect)
-        except ConfigError as error:
-            found.add("error", "sql", path, "is not one expression in SQL", remedy=error.remedy)
+        if (why := refused(sql, dialect)) is not None:
+            what, remedy = why
+            found.add("error", "sql", path, what, remedy=remedy)
             continue
         try:
             for_spark(sql, _NOWHERE, dialect)

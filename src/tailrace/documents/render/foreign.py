@@ -35,25 +35,33 @@ def checked(sql: str, table: TableSchema, source: str) -> str:
 
     It must not end the statement around it, nor read other rows: nobody would see when these change.
     """
+    if (found := refused(sql, source)) is not None:
+        what, remedy = found
+        raise ConfigError(f"the SQL {sql!r} over {table.ref} {what}", remedy=remedy)
+    return sql
+
+
+def refused(sql: str, source: str) -> tuple[str, str] | None:
+    """What the text is or does that it must not, and the remedy; None where there is nothing."""
     depth = 0
     try:
         for token in sqlglot.tokenize(sql, read=source):
             if token.token_type == TokenType.SELECT:
-                raise ConfigError(
-                    f"the SQL {sql!r} over {table.ref} reads other rows, and nobody follows their changes",
-                    remedy="make a relation of them, or keep what it asks for in a column of the table",
+                return (
+                    "reads other rows, and nobody follows their changes",
+                    "make a relation of them, or keep what it asks for in a column of the table",
                 )
             depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
             if depth < 0 or token.token_type == TokenType.SEMICOLON:
                 break
         else:
             if depth == 0 and sql.strip():
-                return sql
+                return None
     except SqlglotError:
         pass
-    raise ConfigError(
-        f"the SQL {sql!r} over {table.ref} is not one expression",
-        remedy="close every parenthesis and quotation mark, and leave out semicolons",
+    return (
+        "is not one expression in SQL",
+        "close every parenthesis and quotation mark, and leave out semicolons",
     )
 
 

@@ -147,7 +147,6 @@ def rejected(index: str, found: tuple[Rejection, ...] | list[Rejection]) -> Data
         f"index {index}: the document {first.id} was rejected: {first.reason}{more}",
         remedy="mend the row or the index schema and run again, or pass such documents over: on_error ="
         ' "skip" in its [[index]]',
-        place=index,
     )
 
 
