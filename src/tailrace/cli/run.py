@@ -66,7 +66,7 @@ def command(
     ] = LogFormat.text,
     log_level: Annotated[Level, typer.Option(help="The least important lines to show.")] = Level.info,
 ) -> None:
-    """Run the pipeline: keep every mirror and feed in step with the source, until stopped.
+    """Run the pipeline: keep every mirror, feed and index in step with the source, until stopped.
 
     Data goes to the standard output (a stdout feed), everything else to the standard error: a live view on a
     terminal, log lines otherwise. SIGTERM and Ctrl-C finish the batch in hand and exit with 0; a restart then
