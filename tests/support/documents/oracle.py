@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Any
 
 from tests.support.documents.compare import Near
-from tests.support.documents.sources import Condition, Row, Source, source_of
+from tests.support.documents.sources import Condition, Junction, Row, Source, source_of
 from tests.support.documents.values import NUMBERS, TEXTS, Cell, located, number, plain, point, shown
 
 Tree = Mapping[str, Any]
@@ -29,9 +29,9 @@ AGGREGATES = ("count", "avg", "sum", "min", "max", "ids")
 KINDS = (*COLUMNS, *RELATIONS, *AGGREGATES, "geo", "object", "constant", "expression")
 
 
-def rebuild(schema: Tree, connection: Any) -> dict[str, Any]:
+def rebuild(schema: Tree, connection: Any, *, prepared: bool = False) -> dict[str, Any]:
     """Every document of an index by its id, as it should be now."""
-    return Oracle(schema, source_of(connection)).documents()
+    return Oracle(schema, source_of(connection, prepared=prepared)).documents()
 
 
 def listed(value: Any) -> list[str]:
@@ -149,10 +149,9 @@ class Oracle:
         junction = self._table(through["table"])
         left = self._joined(junction, listed(through["left_key"]), parent, parent.columns)
         left += self._filters(junction, through)
+        links = Junction(junction, left, listed(through["right_key"]))
         found: list[Row] = []
-        for row in self._source.rows(table, key, filters, order):
-            right = self._joined(junction, listed(through["right_key"]), row, key)
-            times = self._source.count(junction, [*left, *right])
+        for row, times in self._source.linked(links, table, key, filters, order):
             found += [row] * (min(times, 1) if field.get("distinct") else times)
         return found
 

@@ -14,7 +14,7 @@ import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,6 @@ class App(ABC):
 
     schema: str
     url: str
-    connection: Any
 
     def __init__(self) -> None:
         self._marks = 0
@@ -51,6 +50,10 @@ class App(ABC):
     @abstractmethod
     def run(self, *statements: str) -> None:
         """One transaction."""
+
+    @abstractmethod
+    def reader(self) -> AbstractContextManager[Any]:
+        """A connection for the oracle."""
 
     @abstractmethod
     def reached(self, position: int) -> bool:
@@ -74,20 +77,24 @@ class PostgresApp(App):
     def __init__(self, database: Database) -> None:
         super().__init__()
         self.database = database
-        self.connection = database.app
+        self._reader = database.connect()
+        self._reader.prepared_max = None
         self.url = database.superuser_url()
         self._before = self._after = 0
 
+    def reader(self) -> AbstractContextManager[Any]:
+        return nullcontext(self._reader)
+
     def run(self, *statements: str) -> None:
-        with self.connection.transaction():
+        with self.database.app.transaction():
             for statement in statements:
-                self.connection.execute(statement.encode())
+                self.database.app.execute(statement.encode())
             self._before = self._written("insert")
         self._after = self._written("flush")
 
     def _written(self, what: str) -> int:
-        (row,) = self.connection.execute(f"SELECT (pg_current_wal_{what}_lsn() - '0/0')::int8").fetchall()
-        return int(row[0])
+        ((found,),) = self.database.rows(f"SELECT (pg_current_wal_{what}_lsn() - '0/0')::int8")
+        return int(found)
 
     def reached(self, position: int) -> bool:
         # The commit ends behind this.
@@ -122,9 +129,8 @@ class SqliteApp(App):
                 connection.execute(statement)
             connection.execute("COMMIT")
 
-    @property
-    def connection(self) -> sqlite3.Connection:
-        return self.connect()
+    def reader(self) -> AbstractContextManager[Any]:
+        return closing(self.connect())
 
     def reached(self, position: int) -> bool:
         with closing(self.connect()) as connection:
@@ -193,15 +199,10 @@ class Home:
         """What the sink has and the oracle has not, and the other way round."""
         lines: list[str] = []
         sink = SqliteSink(SqliteStoreConfig(str(self.directory / "docs.db")))
-        connection = self.app.connection
-        try:
+        with closing(sink), self.app.reader() as connection:
             for index in sorted(self.enabled):
-                expected = rebuild(self.indexes[index], connection)
+                expected = rebuild(self.indexes[index], connection, prepared=True)
                 lines += [f"{index}: {line}" for line in compare(expected, sink.read(index))]
-        finally:
-            sink.close()
-            if isinstance(self.app, SqliteApp):
-                connection.close()
         return lines
 
     def settle(self, alive: Callable[[], None] = lambda: None, timeout: float = 120.0) -> None:

@@ -30,6 +30,15 @@ class Row:
     key: tuple[Any, ...]
 
 
+@dataclass(frozen=True)
+class Junction:
+    """Rows of a junction that meet the conditions `left`, and its columns that name rows of another table."""
+
+    table: str
+    left: Sequence[Condition]
+    right: Sequence[str]
+
+
 def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
@@ -124,22 +133,53 @@ class Source(ABC):
         sql = f"SELECT {self.key_of(columns)} FROM {table}"
         if where:
             sql += " WHERE " + " AND ".join(f"({one})" for one, _ in where)
+        found = self.ask(sql + self.ordered(table, columns, order), [p for _, ps in where for p in ps])
+        return [Row(table, tuple(columns), tuple(key)) for key in found]
+
+    def linked(
+        self,
+        junction: Junction,
+        table: str,
+        columns: Sequence[str],
+        where: Sequence[Condition] = (),
+        order: Sequence[Mapping[str, Any]] = (),
+    ) -> list[tuple[Row, int]]:
+        """The rows of a table for which all conditions are true, each with how many junction rows lead to it.
+
+        Of the junction those count for which `left` is true, and whose columns `right` equal the row's.
+        """
+        met = []
+        for one, other in zip(junction.right, columns, strict=True):
+            cast = self.cast(junction.table, one, table, other)
+            met.append(f"junction.{quote(one)}{cast} = {table}.{quote(other)}{cast}")
+        sides = " AND ".join([*(f"({one})" for one, _ in junction.left), *met])
+        times = f"(SELECT count(*) FROM {junction.table} AS junction WHERE {sides})"
+        sql = f"SELECT {self.key_of(columns)}, {times} FROM {table}"
+        parameters = [p for _, ps in junction.left for p in ps]
+        if where:
+            sql += " WHERE " + " AND ".join(f"({one})" for one, _ in where)
+            parameters += [p for _, ps in where for p in ps]
+        found = self.ask(sql + self.ordered(table, columns, order), parameters)
+        return [(Row(table, tuple(columns), tuple(key)), int(times)) for *key, times in found]
+
+    def ordered(self, table: str, columns: Sequence[str], order: Sequence[Mapping[str, Any]]) -> str:
         by = [
             f"{self.sortable(table, one['column'])} {one.get('direction', 'asc').upper()} NULLS LAST"
             for one in order
         ]
         by += [self.sortable(table, column) for column in columns]
-        found = self.ask(f"{sql} ORDER BY {', '.join(by)}", [p for _, ps in where for p in ps])
-        return [Row(table, tuple(columns), tuple(key)) for key in found]
+        return f" ORDER BY {', '.join(by)}"
 
     def count(self, table: str, where: Sequence[Condition]) -> int:
         sql = f"SELECT count(*) FROM {table} WHERE " + " AND ".join(f"({one})" for one, _ in where)
         return int(self.ask(sql, [p for _, ps in where for p in ps])[0][0])
 
 
-def source_of(connection: Any) -> Source:
-    """The source that a connection is to."""
-    return Sqlite(connection) if isinstance(connection, sqlite3.Connection) else Postgres(connection)
+def source_of(connection: Any, *, prepared: bool = False) -> Source:
+    """The source that a connection is to. Statements may be `prepared` where its tables stay as they are."""
+    if isinstance(connection, sqlite3.Connection):
+        return Sqlite(connection)
+    return Postgres(connection, prepared=prepared)
 
 
 class Sqlite(Source):
@@ -264,14 +304,14 @@ WHERE i.indrelid = %s::regclass AND i.indisprimary ORDER BY k.place
 
 class Postgres(Source):
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        # Not prepared: tables may change between two questions.
         found: list[tuple[Any, ...]] = self.connection.execute(
-            sql, list(parameters), prepare=False
+            sql, list(parameters), prepare=self._prepared
         ).fetchall()
         return found
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, *, prepared: bool = False) -> None:
         super().__init__(connection)
+        self._prepared = prepared
         for name, value in (("TimeZone", "UTC"), ("DateStyle", "ISO"), ("bytea_output", "hex")):
             self.ask("SELECT set_config(%s, %s, false)", [name, value])
 
