@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tailrace.documents.plan import IndexPlan
 from tailrace.model.change import ChangeBatch
-from tailrace.model.table import TableRef
+from tailrace.model.table import TableRef, TableSchema
 from tailrace.sinks.contract import DocumentSink, FeedSink, TableSink
 
 Backfill = Literal["auto", "source", "spark"]
@@ -69,9 +69,14 @@ class Index:
         """The table that has a row for each document."""
         return self.plan.root.table.ref
 
-    @cached_property
+    @property
     def tables(self) -> frozenset[TableRef]:
         """Every table that has a part in its documents."""
+        return frozenset(self.schemas)
+
+    @cached_property
+    def schemas(self) -> Mapping[TableRef, TableSchema]:
+        """These tables, as they were when its documents were planned."""
         return tables_of(self.plan)
 
     @cached_property
@@ -80,15 +85,15 @@ class Index:
         return tuple(sorted(str(ref) for ref in self.tables if ref != self.root))
 
 
-def tables_of(plan: IndexPlan) -> frozenset[TableRef]:
+def tables_of(plan: IndexPlan) -> dict[TableRef, TableSchema]:
     """Every table of a plan, junctions too."""
-    found = set()
+    found = {}
     for chain in plan.chains():
         place = chain[-1]
-        found.add(place.table.ref)
+        found[place.table.ref] = place.table
         if place.link is not None and place.link.through is not None:
-            found.add(place.link.through.table.ref)
-    return frozenset(found)
+            found[place.link.through.table.ref] = place.link.through.table
+    return found
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,8 @@ class BatchWriter:
     def prepare(self) -> None:
         """Before the query starts: see that every index is, or will be, what it should be."""
         if self._indexes is not None:
-            self._indexes.prepare(logged(self._spec.checkpoint))
+            indexes = self._indexes
+            self._patiently(lambda: indexes.prepare(logged(self._spec.checkpoint)))
         elif state := self._spec.options.get("stateDir"):
             # What indexes miss that are disabled nobody can tell.
             States(state).keep_only(set())
@@ -121,7 +122,7 @@ class BatchWriter:
         reports = list(self._pool.map(mirrored, mirrors))
         documents = DocumentReport()
         if self._indexes is not None:
-            batch = Batch(batches, progress, found.end, found.horizon)
+            batch = Batch(batches, progress, found.end, found.horizon, steps)
             documents = self._indexes.write(batch, frame.sparkSession, self._patiently)
         self.batches += 1
         self.rows += rows

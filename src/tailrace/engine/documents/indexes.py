@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
@@ -29,7 +29,8 @@ from tailrace.engine.documents.spread import spread_chunks, spread_keys
 from tailrace.engine.documents.state import IndexState, States
 from tailrace.engine.spec import Index, PipelineSpec
 from tailrace.model.change import ChangeBatch, Op
-from tailrace.model.errors import DataError, NeedsOperator
+from tailrace.model.errors import DataError, NeedsOperator, SchemaDrift
+from tailrace.model.table import SchemaChange, TableRef, schema_change
 from tailrace.runtime.observer import Observer
 from tailrace.sinks.contract import DocumentReport, Marker, Progress
 from tailrace.spark.offsets import Offset
@@ -58,12 +59,16 @@ class Patiently(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch as documents need it: its changes, where it ends, and the horizon of link state."""
+    """A micro-batch as documents need it: its changes, where it ends, and the horizon of link state.
+
+    `steps` is what became of the columns of tables within it.
+    """
 
     changes: Sequence[ChangeBatch]
     progress: Progress
     end: Offset
     horizon: int
+    steps: Mapping[TableRef, Sequence[SchemaChange]] = field(default_factory=dict)
 
 
 class Indexes:
@@ -180,14 +185,17 @@ class Indexes:
             self._tidy()
             self._observer.event("index.filling", index=index.name, reason="the snapshot of its root begins")
             return state
-        return self._watched(index, state, batch.horizon, tables) if state.generation else state
+        return self._watched(index, state, batch, tables) if state.generation else state
 
     def _watched(
-        self, index: Index, state: IndexState, horizon: int, tables: Mapping[str, str]
+        self, index: Index, state: IndexState, batch: Batch, tables: Mapping[str, str]
     ) -> IndexState:
         """Ask for a filling where changes may have been missed."""
-        now = {**state.tables, **tables}
-        if now == state.tables and horizon <= state.horizon:
+        now, horizon = {**state.tables, **tables}, batch.horizon
+        anew = sorted(
+            str(ref) for ref in index.tables if any(step.moved for step in batch.steps.get(ref, ()))
+        )
+        if now == state.tables and horizon <= state.horizon and not anew:
             return state
         # One that stands still has no generation: once it goes on, it is another one than before.
         changed = sorted(name for name, found in tables.items() if found != state.tables.get(name, found))
@@ -197,7 +205,9 @@ class Indexes:
             again = f"changes of {', '.join(missed)} may have been missed"
         elif horizon > state.horizon:
             again = "old parents of rows were not known for a while"
-        if missed or horizon > state.horizon:
+        elif anew:
+            again = f"columns of {', '.join(anew)} were dropped and added again"
+        if missed or anew or horizon > state.horizon:
             self._plans().request(index.root)
             self._observer.event("index.filling", index=index.name, reason=again)
         state = replace(state, again=again, horizon=max(horizon, state.horizon), tables=now)
@@ -220,6 +230,7 @@ class Indexes:
         if not own:
             return DocumentReport()
         capture = self._opened()
+        self._refuse_retyped(index, own, capture)
         if index.name not in self._queries:
             self._queries[index.name] = build_query(index.plan, capture.dialect, Keys())
         build = Build(
@@ -262,6 +273,23 @@ class Indexes:
         if report.rejected:
             self._refused(index, batch.progress.end, report)
         return report
+
+    def _refuse_retyped(self, index: Index, changes: Sequence[ChangeBatch], capture: Capture) -> None:
+        """SchemaDrift where a column has another type than the index was planned with.
+
+        Not where the rows are merely older than that: then the catalog is as the plan has it.
+        """
+        for one in changes:
+            planned = index.schemas[one.table.ref]
+            if planned.columns == one.table.columns or not schema_change(planned, one.table).retyped:
+                continue
+            if names := schema_change(planned, capture.describe(one.table.ref)).retyped:
+                raise SchemaDrift(
+                    f"index {index.name}: the type of {', '.join(names)} of table {one.table.ref} changed, and"
+                    " what became of its values the log does not tell",
+                    remedy="tailrace run: the index is planned anew, and filled again where it shows them",
+                    place=str(one.table.ref),
+                )
 
     def _resolvers_of(self, index: Index, capture: Capture) -> tuple[Resolver, Resolver]:
         """For changes that the log tells, and for rows that were read."""
