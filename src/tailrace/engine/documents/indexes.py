@@ -93,6 +93,7 @@ class Indexes:
             why = self._unfit(index)
             if why is None:
                 self._left_out(index)
+                self._ask_again(index)
                 continue
             if offset is not None:
                 self._plans().request(index.root)
@@ -118,6 +119,12 @@ class Indexes:
         if known.complete:
             return None if index.sink.seeded(index.name) == known.marker else "its sink holds something else"
         return None if index.sink.holds(index.name, known.generation) else "its sink holds something else"
+
+    def _ask_again(self, index: Index) -> None:
+        """What the index misses it misses until it is filled, though somebody may have stopped that."""
+        known = self._states.get(index.name)
+        if known is not None and known.again:
+            self._plans().request(index.root)
 
     def _left_out(self, index: Index) -> None:
         """Remember which sinks the index has no longer: what they miss from now on nobody can tell."""
@@ -285,8 +292,8 @@ class Indexes:
                 continue
             if names := schema_change(planned, capture.describe(one.table.ref)).retyped:
                 raise SchemaDrift(
-                    f"index {index.name}: the type of {', '.join(names)} of table {one.table.ref} changed, and"
-                    " what became of its values the log does not tell",
+                    f"index {index.name}: the type of {', '.join(names)} of table {one.table.ref} changed,"
+                    " and what became of its values the log does not tell",
                     remedy="tailrace run: the index is planned anew, and filled again where it shows them",
                     place=str(one.table.ref),
                 )
