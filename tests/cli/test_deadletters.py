@@ -60,3 +60,15 @@ def test_they_are_listed_with_their_reason(place: Path, capsys: pytest.CaptureFi
     assert (code, said) == (0, "")
     assert [line.split()[:2] for line in shown.splitlines()] == [["index", "id"], ["customers", "3"]]
     assert shown.rstrip().endswith("too deep")
+
+
+def test_an_index_is_known_by_its_name_and_by_the_one_with_the_prefix(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "tailrace.toml").write_text('prefix = "shop-"\n' + CONFIG)
+    DeadLetters(place / ".tailrace" / DIRECTORY).append("shop-customers", 7, [Rejection("3", "too deep")])
+    for name in ("customers", "shop-customers"):
+        assert "too deep" in deadletters(capsys, "list", name)[1]
+    code, _, said = deadletters(capsys, "list", "shop")
+    assert code == 2
+    assert "its indexes: customers" in said

@@ -140,3 +140,13 @@ def test_a_document_store_takes_no_feed_and_no_table(place: Path, capsys: pytest
         code, _, errors = search(capsys, "customers", "ada")
         assert code == 2
         assert "holds documents" in errors
+
+
+def test_an_index_is_known_by_its_name_and_by_the_one_with_the_prefix(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = '[[index]]\nname = "tomers"\nschema = "s.schema.yml"\n'
+    (place / "tailrace.toml").write_text('prefix = "cus"\n' + CONFIG + index)
+    (place / "s.schema.yml").write_text("version: 1\ntable: t\nfields:\n  - long: id\n")
+    for name in ("tomers", "customers"):
+        assert search(capsys, name, "hopper")[1].startswith("2  ")

@@ -92,10 +92,12 @@ def _letters(config: Config) -> DeadLetters:
 
 
 def _known(config: Config, index: str | None) -> str | None:
-    """The index's name at the sinks; ConfigError where the file has no such index."""
+    """The index's name at the sinks, which may be given too; ConfigError where the file has no such index."""
     if index is None:
         return None
     names = [one.name for one in config.indexes]
+    if index not in names and index in {config.prefix + name for name in names}:
+        return index
     if index not in names:
         told = f"its indexes: {', '.join(names)}" if names else "it has none: add an [[index]]"
         raise ConfigError(f"the file has no index {index}", remedy=told, place=str(config.path))

@@ -24,6 +24,8 @@ def search(
 ) -> list[Hit]:
     """The best documents of an index that have all the words. `sink` names the store where there are several.
 
+    The index may be named as the file names it, or as the store does, with the prefix.
+
     Reads the file only: a running pipeline is not disturbed, and none needs to run.
     """
     from tailrace.config import SqliteSink
@@ -41,4 +43,6 @@ def search(
     if sink is not None and sink not in stores:
         raise UsageError(f"{sink} is no document store", remedy=f"those there are: {names}")
     store = stores[sink] if sink is not None else next(iter(stores.values()))
+    if index in {one.name for one in config.indexes}:
+        index = config.prefix + index
     return document_store_for(store).search(index, words, limit=limit, raw=raw)
