@@ -155,3 +155,21 @@ def test_a_retry_while_a_commit_is_hidden_does_not_keep_its_document_out(
         application.show()
     shop.run()
     shop.check()
+
+
+def test_a_dead_letter_is_void_once_a_later_change_has_written_its_document(shop: Documents) -> None:
+    shop.index("customers", ABSOLUTE, on_error='"skip"')
+    shop.transaction(spoil(3, 7))
+    shop.run()
+    assert {one.id for one in shop.letters()} == {"3", "7"}
+    assert shop.events("index.rejected")[0]["count"] == 2
+    shop.sql("UPDATE customers SET city = 1 WHERE id = 3", "UPDATE customers SET name = 'Ada' WHERE id = 7")
+    shop.run()
+    assert [one.id for one in shop.letters()] == ["7"]
+    assert shop.status().indexes[0].dead_letters == 1
+    # Another schema, another filling: whatever is rejected then is told then.
+    shop.index("customers", SCHEMA, on_error='"skip"')
+    shop.run()
+    shop.run()
+    assert shop.letters() == []
+    shop.check()

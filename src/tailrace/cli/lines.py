@@ -31,6 +31,7 @@ _LEVELS = {
     "mirror.applied": Level.debug,
     "pipeline.progress": Level.debug,
     "source.lag": Level.debug,
+    "index.rejected": Level.warning,
     "sink.retry": Level.warning,
     "source.notice": Level.warning,
     "source.notice.over": Level.warning,

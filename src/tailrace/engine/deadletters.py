@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -77,6 +77,16 @@ class DeadLetters:
                 found.pop((letter.index, letter.id), None)
                 found[letter.index, letter.id] = letter
         return list(found.values())
+
+    def forget(self, index: str, ids: Collection[str] | None = None) -> None:
+        """The documents of these ids are built again, or all of the index: their letters are void."""
+        if ids is not None and not ids:
+            return
+        with self._locked():
+            before = list(self._read())
+            kept = [one for one in before if one.index != index or (ids is not None and one.id not in ids)]
+            if len(kept) < len(before):
+                self._replace(b"".join(map(_line, kept)))
 
     def retry(self, rebuild: Rebuild, index: str | None = None, ids: Sequence[str] | None = None) -> Retried:
         """Build the documents again, an index at a time, and forget the letters of those that were written.

@@ -190,6 +190,9 @@ class Indexes:
             )
             self._states.put(index.name, state)
             self._tidy()
+            if self._letters is not None:
+                # Every document is built again, and rejected again where it must be.
+                self._letters.forget(index.name)
             self._observer.event("index.filling", index=index.name, reason="the snapshot of its root begins")
             return state
         return self._watched(index, state, batch, tables) if state.generation else state
@@ -251,16 +254,17 @@ class Indexes:
         )
         resolver, roots = self._resolvers_of(index, capture)
         read = [found for one in own if one.table.ref == index.root and len(found := _only(one, Op.READ))]
-        filled = roots.resolve(read, capture)
+        filled = touched = roots.resolve(read, capture)
 
         def changed() -> DocumentReport:
+            nonlocal touched
             with capture.together():
                 logged = [found for one in own if len(found := _logged(one))]
-                affected = resolver.resolve(logged, capture, since=batch.horizon)
+                touched = affected = resolver.resolve(logged, capture, since=batch.horizon)
                 if affected.everything:
                     return self._everything(build, capture, spark)
                 if not state.copied:
-                    affected = resolver.merged([affected, filled])
+                    touched = affected = resolver.merged([affected, filled])
                 if len(affected) <= FEW or index.sink.local:
                     return build.keys(capture, affected.keys)
             return spread_keys(spark, self._options, build, affected.keys)
@@ -277,8 +281,7 @@ class Indexes:
                 state = replace(state, copied=0)
                 self._states.put(index.name, state)
         report += patiently(changed)
-        if report.rejected:
-            self._refused(index, batch.progress.end, report)
+        self._refused(index, batch.progress.end, touched, report)
         return report
 
     def _refuse_retyped(self, index: Index, changes: Sequence[ChangeBatch], capture: Capture) -> None:
@@ -325,10 +328,22 @@ class Indexes:
         build.sink.flush()
         return report + DocumentReport(deleted=retired)
 
-    def _refused(self, index: Index, version: int, report: DocumentReport) -> None:
-        if index.on_error == "stop" or self._letters is None:
+    def _refused(self, index: Index, version: int, touched: Affected, report: DocumentReport) -> None:
+        """Write down what was rejected, and forget what was before and is not any more."""
+        letters = self._letters
+        if letters is not None and (known := [letter.id for letter in letters.letters(index.name)]):
+            known_ids = pa.array(known, pa.string())
+            built = known_ids if touched.everything else known_ids.filter(pc.is_in(known_ids, touched.ids))
+            letters.forget(index.name, set(built.to_pylist()))
+        if not report.rejected:
+            return
+        if index.on_error == "stop" or letters is None:
             raise rejected(index.name, report.rejected)
-        self._letters.append(index.name, version, report.rejected)
+        letters.append(index.name, version, report.rejected)
+        first = report.rejected[0]
+        self._observer.event(
+            "index.rejected", index=index.name, count=len(report.rejected), id=first.id, reason=first.reason
+        )
 
     def _settled(self, index: Index, state: IndexState, batch: Batch, patiently: Patiently) -> None:
         """Show the generation to readers once every root row has its document."""
