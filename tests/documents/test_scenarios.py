@@ -1,11 +1,12 @@
 """Every way in which a change touches documents, by every kind of key, at every depth, through a pipeline.
 
-One pipeline for each replica identity keeps one index for each kind of key. After every step the sink is what
-a naive rebuild gives.
+One pipeline keeps one index for each kind of key. After every step the sink is what a naive rebuild gives.
+The long ones try every replica identity with every kind of key, the others one identity with each.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -90,19 +91,43 @@ def play(app: App, every: Sequence[Tables], directory: Path, spark: SparkSession
                 raise AssertionError(f"after {step.__name__}: {error}") from None
 
 
+IDENTITIES = ("DEFAULT", "FULL", "INDEX")
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("identity", ["DEFAULT", "FULL", "INDEX"])
+@pytest.mark.timeout(1200)
 def test_after_every_change_of_a_row_its_documents_are_what_a_rebuild_gives(
+    database: Database, spark: SparkSession, tmp_path: Path
+) -> None:
+    pairs = zip(scenarios.POSTGRES, itertools.cycle(IDENTITIES), strict=False)
+    every = [Tables(kind, identity=identity) for kind, identity in pairs]
+    play(PostgresApp(database), every, tmp_path, spark, f"s{database.name}")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+def test_after_every_change_of_a_row_of_sqlite_its_documents_are_what_a_rebuild_gives(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    every = [Tables(kind, truncates=False) for kind in scenarios.SQLITE if kind.name in ("text", "composite")]
+    play(SqliteApp(tmp_path / "shop.db"), every, tmp_path / "home", spark, "scenarios")
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_the_same_holds_for_every_kind_of_key_with_every_identity(
     database: Database, spark: SparkSession, tmp_path: Path, identity: str
 ) -> None:
     every = [Tables(kind, identity=identity) for kind in scenarios.POSTGRES]
     play(PostgresApp(database), every, tmp_path, spark, f"s{database.name}")
 
 
+@pytest.mark.long
 @pytest.mark.spark
-def test_after_every_change_of_a_row_of_sqlite_its_documents_are_what_a_rebuild_gives(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+@pytest.mark.timeout(1800)
+def test_the_same_holds_for_every_kind_of_key_of_sqlite(spark: SparkSession, tmp_path: Path) -> None:
     every = [Tables(kind, truncates=False) for kind in scenarios.SQLITE]
     play(SqliteApp(tmp_path / "shop.db"), every, tmp_path / "home", spark, "scenarios")
 

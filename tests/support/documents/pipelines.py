@@ -205,7 +205,7 @@ class Home:
                 lines += [f"{index}: {line}" for line in compare(expected, sink.read(index))]
         return lines
 
-    def settle(self, alive: Callable[[], None] = lambda: None, timeout: float = 120.0) -> None:
+    def settle(self, alive: Callable[[], None] = lambda: None, timeout: float = 300.0) -> None:
         """Wait until everything is with the sink, and compare. `alive` raises where nobody works any more."""
 
         def idle() -> bool:
@@ -214,7 +214,7 @@ class Home:
             return found is not None and self.app.reached(found)
 
         wait_until(idle, timeout=timeout, interval=0.01, what="idling")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while lines := self.wrong():
             at = self.position()
             sure = at is not None and self.app.surely(at)
