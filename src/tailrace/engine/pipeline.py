@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -151,8 +151,16 @@ class Pipeline:
         where = self._spec.spark_log
         lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         return TailraceError(
-            f"Spark failed: {lines[-1][:500]}", remedy=f"Spark's log: {where}" if where else None
+            f"Spark failed: {_telling(lines)[:500]}", remedy=f"Spark's log: {where}" if where else None
         )
+
+
+def _telling(lines: Sequence[str]) -> str:
+    """The line that says why: of a query that ended the reason; its plan and its threads come after that."""
+    for line in lines:
+        if (why := line.partition("terminated with exception: ")[2]) and not why.startswith("An error occ"):
+            return why
+    return lines[-1]
 
 
 def _numbers(progress: Any) -> dict[str, Any]:
