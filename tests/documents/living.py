@@ -216,49 +216,75 @@ class World:
         dice = self.dice
         if self._runs and dice.random() < 0.4:
             self.change_indexes()
-        run = self._start()
+        self._start()
         if dice.random() < 0.3:
             # Killed wherever it is, in its start, in the filling, in a batch.
             self.write(4)
             self._pause.wait(dice.uniform(0.3, 2.5) * self._slow)
-            self._kill(run)
+            self._kill()
             if dice.random() < 0.5:
                 self.write()
-            run = self._start()
+            self._start()
         for _ in range(dice.randint(1, 3)):
             self.write()
-            self.check(run)
+            self.check()
         if dice.random() < 0.5:
             self.write(4)
         if dice.random() < 0.5:
-            run.stop()
+            self._stop()
         else:
             self._pause.wait(dice.uniform(0, 0.3))
-            self._kill(run)
+            self._kill()
         if dice.random() < 0.5:
             self.write()
 
-    def check(self, run: Run) -> None:
+    def check(self) -> None:
         """At an idle point every sink equals the oracle."""
         self.journal.append("-- idle?")
         self.app.mark()
         try:
-            self.home.settle(run.alive, timeout=60 + 20 * self._slow)
+            self._settle()
         except (AssertionError, Ended) as error:
-            said = [str(error), *self.journal[-80:], f"-- in {self.home.directory}", run.tail()]
+            said = [str(error), *self.journal[-80:], f"-- in {self.home.directory}", self._runs[-1].tail()]
             raise AssertionError("\n".join(said)) from None
         self.checks += 1
 
-    def _start(self) -> Run:
+    def _settle(self) -> None:
+        timeout = 60 + 30 * self._slow
+        for _ in range(3):
+            try:
+                return self.home.settle(self._runs[-1].alive, timeout=timeout)
+            except Ended:
+                if not self._starved():
+                    raise
+                self._start()
+        return self.home.settle(self._runs[-1].alive, timeout=timeout)
+
+    def _starved(self) -> bool:
+        """Whether Spark gave up on a worker that had no time to start: a busy machine, as good as a kill."""
+        log = self.home.state / "spark.log"
+        told = log.read_text(errors="replace")[-20_000:] if log.exists() else ""
+        return "Python worker failed to connect back" in told.rpartition("terminated with error")[2]
+
+    def _start(self) -> None:
         self.journal.append("-- run")
         self._runs.append(Run(self.home, self.engine))
-        return self._runs[-1]
 
-    def _kill(self, run: Run) -> None:
+    def _stop(self) -> None:
+        self.journal.append("-- stop")
+        try:
+            self._runs[-1].stop()
+        except Ended:
+            if not self._starved():
+                raise
+
+    def _kill(self) -> None:
         self.journal.append("-- kill")
-        run.alive()
-        run.kill()
-        self.kills += 1
+        run = self._runs[-1]
+        if run.process.poll() is None or not self._starved():
+            run.alive()
+            run.kill()
+            self.kills += 1
 
     def close(self) -> None:
         """Nothing that it started survives."""
