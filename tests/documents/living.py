@@ -250,7 +250,7 @@ class World:
         self.checks += 1
 
     def _settle(self) -> None:
-        timeout = 60 + 30 * self._slow
+        timeout = 300 + 30 * self._slow
         for _ in range(3):
             try:
                 return self.home.settle(self._runs[-1].alive, timeout=timeout)

@@ -51,24 +51,24 @@ def live(server: Server | None, directory: Path, engine: Engine, seconds: float,
     assert checks
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_documents_of_postgres_survive_whatever_happens(postgres: Server, tmp_path: Path) -> None:
     live(postgres, tmp_path, "loop", 20)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_documents_of_sqlite_survive_whatever_happens(tmp_path: Path) -> None:
     live(None, tmp_path, "loop", 15)
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_documents_kept_by_the_command_survive_whatever_happens(postgres: Server, tmp_path: Path) -> None:
     live(postgres, tmp_path, "spark", 10)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(LIVING + 900)
+@pytest.mark.timeout(LIVING + 1800)
 @pytest.mark.parametrize("engine", ["loop", pytest.param("spark", marks=pytest.mark.spark)])
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 def test_documents_survive_whatever_happens_for_long(
