@@ -341,28 +341,31 @@ def _figures(results: list[Result], small: int, large: int) -> list[Figure]:
         found.setdefault((one.what, one.contestant, one.customers), {}).setdefault(one.turn, []).append(one)
     figures: list[Figure] = []
     for mine in (COUNT, STORE):
-        for other, bar in ((WHOLE, 0.5), (HALVES, None), (LOOP, 20.0), (PLAIN, None)):
+        for other, bar in ((WHOLE, 0.5), (HALVES, None), (LOOP, 20.0), (PLAIN, 20.0)):
             ratio = _ratio(found, ("backfill", mine, large), ("backfill", other, large))
             if ratio is None:
                 continue
             what = f"backfill, {mine} against {other}"
-            barred = bar is not None and mine == COUNT
-            figures.append(at_least(what, ratio, bar) if barred and bar else Figure(what, ratio, "×"))
+            held = bar if mine == COUNT else None
+            figures.append(Figure(what, ratio, "×") if held is None else at_least(what, ratio, held))
+            costs = [_cost(found["backfill", one, large]) for one in (other, mine)]
+            figures.append(Figure(f"{what}, by CPU", costs[0] / costs[1], "×"))
     for mine in (COUNT, STORE):
-        ratio = _ratio(found, ("burst", mine, large), ("backfill", LOOP, large))
-        if ratio is not None:
-            what = f"burst, {mine} against {LOOP}"
-            figures.append(at_least(what, ratio, 20.0) if mine == COUNT else Figure(what, ratio, "×"))
+        for other in (LOOP, PLAIN):
+            ratio = _ratio(found, ("burst", mine, large), ("backfill", other, large))
+            if ratio is not None:
+                figures.append(Figure(f"burst, {mine} against {other}", ratio, "×"))
         growth = _ratio(found, ("burst", mine, small), ("burst", mine, large))
         if growth is not None:
             what = f"burst, {mine}: seconds a change, {large:,} against {small:,} customers"
             figures.append(at_most(what, growth, 1.3) if mine == COUNT else Figure(what, growth, "×"))
-            mean = [
-                median(one.cost for same in found["burst", mine, customers].values() for one in same)
-                for customers in (large, small)
-            ]
-            figures.append(Figure(f"{what}, by CPU", mean[0] / mean[1], "×"))
+            costs = [_cost(found["burst", mine, customers]) for customers in (large, small)]
+            figures.append(Figure(f"{what}, by CPU", costs[0] / costs[1], "×"))
     return figures
+
+
+def _cost(rounds: dict[int, list[Result]]) -> float:
+    return median(one.cost for same in rounds.values() for one in same)
 
 
 def _ratio(

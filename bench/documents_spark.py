@@ -60,7 +60,9 @@ class Tailrace:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._spark: SparkSession = open_session("bench", log=home / "spark.log")
+        # On a machine that others use too a worker may need longer to answer than Spark waits.
+        settings = {"spark.python.authenticate.socketTimeout": "120s"}
+        self._spark: SparkSession = open_session("bench", settings=settings, log=home / "spark.log")
         tailrace.register(self._spark)
         self._counter = Counter()
         self._failed: list[BaseException] = []
