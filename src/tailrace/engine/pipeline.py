@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 WATCH_SECONDS = 0.25
 COMMIT_SECONDS = 30.0
+_ABOUT_THE_QUERY = "=== Streaming Query ==="
 
 
 @dataclass(frozen=True)
@@ -156,11 +157,9 @@ class Pipeline:
 
 
 def _telling(lines: Sequence[str]) -> str:
-    """The line that says why: of a query that ended the reason; its plan and its threads come after that."""
-    for line in lines:
-        if (why := line.partition("terminated with exception: ")[2]) and not why.startswith("An error occ"):
-            return why
-    return lines[-1]
+    """The line that says why. What follows about the query, its plan and its threads, does not."""
+    end = lines.index(_ABOUT_THE_QUERY) if _ABOUT_THE_QUERY in lines else len(lines)
+    return (lines[:end] or lines)[-1]
 
 
 def _numbers(progress: Any) -> dict[str, Any]:
