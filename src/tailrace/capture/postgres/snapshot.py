@@ -91,6 +91,10 @@ def read(
             bounds, wish = chunks.condition(connection, found, chunk), f"({chunk.where})"
             where = " AND ".join(part for part in (bounds, wish if chunk.where else "") if part)
             query = f"SELECT {names} FROM {found.sql}" + (f" WHERE {where}" if where else "")
+            if bounds:
+                # A range of a hundred thousand rows is read in the order of its blocks, not of its keys:
+                # cheaper where the two agree, and much cheaper where they do not.
+                connection.execute("SET LOCAL enable_indexscan = off")
             made = _Rows(wanted, position, time.time_ns() // 1000)
             nbytes = max(config.batch_bytes, _COLUMN_BYTES * len(wanted.columns))
             copied = buffers(config, connection, query, nbytes)
