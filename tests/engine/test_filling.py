@@ -91,7 +91,7 @@ class Filled:
             return compare(wanted, store.read("customers"))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def filled(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Filled]:
     if request.param == "sqlite":
         yield Filled(spark, tmp_path, None)
