@@ -343,8 +343,13 @@ def _figures(results: list[Result], small: int, large: int) -> list[Figure]:
     for one in results:
         found.setdefault((one.what, one.contestant, one.customers), {}).setdefault(one.turn, []).append(one)
     figures: list[Figure] = []
+    # What the server does at best, by itself: nobody who asks it for documents gets further from a loop.
+    for one in (WHOLE, HALVES):
+        ratio = _ratio(found, ("backfill", one, large), ("backfill", PLAIN, large))
+        if ratio is not None:
+            figures.append(Figure(f"backfill, {one} against {PLAIN}", ratio, "×"))
     for mine in (COUNT, STORE):
-        for other, bar in ((WHOLE, 0.5), (HALVES, None), (LOOP, 20.0), (PLAIN, 20.0)):
+        for other, bar in ((WHOLE, 0.5), (HALVES, None), (LOOP, 20.0), (PLAIN, None)):
             ratio = _ratio(found, ("backfill", mine, large), ("backfill", other, large))
             if ratio is None:
                 continue
