@@ -1,0 +1,20 @@
+"""The servers that the tests of the OpenSearch sink talk to, and a proxy between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.httpproxy import HttpProxy, http_proxy_to
+from tests.support.opensearch import Shared, opensearch, opensearch_server, own_opensearch, prefix
+from tests.support.postgres import database, postgres
+
+__all__ = ["database", "opensearch", "opensearch_server", "own_opensearch", "postgres", "prefix"]
+
+
+@pytest.fixture
+def proxy(opensearch_server: Shared) -> Iterator[HttpProxy]:
+    """A proxy in front of the run's server, for one test."""
+    with http_proxy_to(opensearch_server.url) as made:
+        yield made
