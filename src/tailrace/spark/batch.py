@@ -29,6 +29,7 @@ from tailrace.model.table import TableSchema
 from tailrace.spark.crossing import crossing, crossing_items
 from tailrace.spark.opening import one_table, open_capture
 from tailrace.spark.options import SourceOptions
+from tailrace.spark.planners import settle
 from tailrace.spark.read import patient_rows, typed_rows
 
 _TESTS: dict[type, Test] = {
@@ -64,6 +65,7 @@ class SnapshotReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         """One task, or as many as asked for, by key ranges of about equal size."""
         with closing(open_capture(self._options)) as capture, capture.together():
+            settle()
             table = self._table(capture)
             if self._options.moment is not None and not capture.capabilities.moments:
                 raise ConfigError(

@@ -37,6 +37,7 @@ from tailrace.spark.offsets import Offset
 from tailrace.spark.opening import one_table, open_capture
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.partitions import Slice
+from tailrace.spark.planners import settle
 from tailrace.spark.read import PACKED, read_slice
 
 __all__ = ["StreamReader", "TailraceSource", "open_capture"]
@@ -59,6 +60,7 @@ class TailraceSource(DataSource):  # type: ignore[misc]
         if options.view == "envelope" or (options.view is None and options.state_dir is not None):
             return _spark_schema(envelope_schema())
         with closing(open_capture(options)) as capture, capture.together():
+            settle()
             if options.state_dir is None and options.view != "net":
                 return _spark_schema(batch_schema(capture, options))
             table = capture.describe(one_table(capture, options, options.view or "table"))
