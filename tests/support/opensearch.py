@@ -255,6 +255,7 @@ class Server:
         """End it as a crash would."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
+        if self._process is not None:
             self._process.wait(30)
 
     def freeze(self) -> None:
@@ -264,6 +265,12 @@ class Server:
     def thaw(self) -> None:
         if self.pid is not None:
             os.kill(self.pid, signal.SIGCONT)
+
+    def leave(self) -> None:
+        """It goes on, and somebody else ends it."""
+        if self._process is not None:
+            self._process.returncode = 0
+            self._process = None
 
     def remove(self) -> None:
         """End it and remove its files."""
@@ -292,6 +299,7 @@ class Shared:
         self.directory = Path(tempfile.gettempdir()) / f"tailrace-opensearch-of-{run}"
         self.directory.mkdir(exist_ok=True)
         self._using = (self.directory / "using").open("a+b")
+        self._started: Server | None = None
         with self._turn():
             fcntl.lockf(self._using, fcntl.LOCK_SH)
             told = self.directory / "server.json"
@@ -322,15 +330,24 @@ class Shared:
                 fcntl.lockf(self._using, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._using.close()
+                if self._started is not None:
+                    self._started.leave()
                 return
             with contextlib.suppress(psutil.NoSuchProcess):
                 process = psutil.Process(self._told["pid"])
                 if any("OpenSearchRunner" in word for word in process.cmdline()):
                     process.kill()
-                    process.wait(30)
+                    wait_until(lambda: _gone(process), what="the end of OpenSearch")
+            if self._started is not None:
+                self._started.remove()
             shutil.rmtree(self._told["files"], ignore_errors=True)
             self._using.close()
             shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _gone(process: psutil.Process) -> bool:
+    """Whether it has ended; who started it may not have noticed."""
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 _shared: list[Shared] = []
