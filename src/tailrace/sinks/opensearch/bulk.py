@@ -1,0 +1,215 @@
+"""Items sent to a generation, round after round, until each is written, deleted, stale or rejected.
+
+A round sends what is left, several requests at a time. What failed as a whole, and what the server had no
+room for one by one, is left for the next, after a wait; a request that is too large comes again in two
+halves.
+Versions make an item harmless that was applied though its answer was lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tailrace.model.errors import NeedsOperator
+from tailrace.sinks.contract import DocumentReport, Rejection
+from tailrace.sinks.opensearch.client import BLOCKED, LINES, UNBLOCK, Again, Answer, Client, Patience
+from tailrace.sinks.opensearch.encode import Items, Piece, pieces, some
+
+# A shard that is not there yet is told of before the request itself takes too long.
+_SHARD_TIMEOUT = 0.5
+_FIELDS = "errors,items.*.status,items.*.error"
+_RETRYABLE = frozenset(
+    {
+        "es_rejected_execution_exception",
+        "opensearch_rejected_execution_exception",
+        "rejected_execution_exception",
+        "circuit_breaking_exception",
+        "unavailable_shards_exception",
+        "no_shard_available_action_exception",
+        "node_closed_exception",
+        "process_cluster_event_timeout_exception",
+        "shard_not_in_primary_mode_exception",
+        "alreadyclosed_exception",
+        "already_closed_exception",
+        "index_primary_shard_not_allocated_exception",
+    }
+)
+# Somebody's ingest pipeline or script refuses the document, whatever status it chose.
+_REFUSING = re.compile(r"processor|script|ingest")
+_OF_FIELD = re.compile(r"field \[([^\]\n]{1,200})\](?: of type \[([a-z_]{1,40})\])?")
+_OF_TERM = re.compile(r'immense term in field="([^"\n]{1,200})"')
+_STRICT = re.compile(r"dynamic introduction of \[([^\]\n]{1,200})\](?: within \[([^\]\n]{1,200})\])?")
+_NO_PIPELINE = re.compile(r"^pipeline with id \[[^\]]*\] does not exist")
+
+
+class Gone(Exception):
+    """The generation is not there, or takes no documents any more."""
+
+
+@dataclass
+class Tally:
+    """What became of the items so far."""
+
+    written: int = 0
+    deleted: int = 0
+    stale: int = 0
+    rejected: dict[int, str] = field(default_factory=dict)
+
+    def report(self, items: Items) -> DocumentReport:
+        """The same as the contract has it."""
+        named = tuple(Rejection(items.ids[row].as_py(), why) for row, why in sorted(self.rejected.items()))
+        return DocumentReport(self.written, self.deleted, self.stale, named)
+
+
+class Bulk:
+    """Sends items to the places of one cluster, with the threads of one sink."""
+
+    def __init__(self, client: Client, patience: Patience, threads: ThreadPoolExecutor | None) -> None:
+        self._client, self._patience, self._threads = client, patience, threads
+        config = client.config
+        self._limits = {
+            "max_bytes": config.bulk_bytes,
+            "max_items": config.bulk_actions,
+            "parallel": config.parallel,
+        }
+        self._params = {
+            "require_alias": "true",
+            "filter_path": _FIELDS,
+            "timeout": f"{max(1, round(config.timeout * _SHARD_TIMEOUT))}s",
+        }
+        if config.pipeline is not None:
+            self._params["pipeline"] = config.pipeline
+
+    def send(self, alias: str, items: Items) -> Tally:
+        """All items to the generation behind an alias; Gone where there is none."""
+        tally, todo = Tally(), pieces(items, **self._limits)
+        while todo:
+            left: list[Piece] = []
+            faults: list[Again] = []
+            for piece, answer in zip(todo, self._posted(alias, todo), strict=True):
+                if isinstance(answer, Again):
+                    left.append(piece)
+                    faults.append(answer)
+                    continue
+                more, fault = self._settled(piece, answer, items, tally)
+                left += more
+                if fault is not None:
+                    faults.append(fault)
+                if len(more) != 1 or len(more[0].rows) < len(piece.rows):
+                    self._patience.advance()
+            if faults:
+                self._patience.pause(max(faults, key=lambda fault: (fault.after or 0.0, fault.remedy or "")))
+            todo = left
+        return tally
+
+    def _posted(self, alias: str, todo: list[Piece]) -> list[Answer | Again]:
+        """The answers, in the order of the pieces; an error is raised when all of them are done."""
+        if self._threads is None or len(todo) == 1:
+            return [self._post(alias, piece) for piece in todo]
+        futures = [self._threads.submit(self._post, alias, piece) for piece in todo]
+        wait(futures)
+        return [future.result() for future in futures]
+
+    def _post(self, alias: str, piece: Piece) -> Answer | Again:
+        return self._client.once("POST", f"/{alias}/_bulk", piece.body, params=self._params, kind=LINES)
+
+    def _settled(
+        self, piece: Piece, answer: Answer, items: Items, tally: Tally
+    ) -> tuple[list[Piece], Again | None]:
+        """Count what is done; what must be sent again, and why it must wait."""
+        if answer.status == 404:
+            raise Gone
+        if answer.status >= 300:
+            return self._halved(piece, answer, items, tally), None
+        # The answer of a request that went well is not even parsed.
+        if answer.body[:64].replace(b" ", b"").startswith(b'{"errors":false'):
+            deleted = int(items.deletes[piece.rows].sum())
+            tally.deleted += deleted
+            tally.written += len(piece.rows) - deleted
+            return [], None
+        results = answer.json.get("items") or []
+        if len(results) != len(piece.rows):
+            return [piece], Again("an answer without the result of every item")
+        again, fault = self._items(piece.rows, results, items, tally)
+        return ([some(items, again)], fault) if again else ([], None)
+
+    def _items(
+        self, rows: np.ndarray, results: Iterable[Mapping[str, Any]], items: Items, tally: Tally
+    ) -> tuple[list[int], Again | None]:
+        again: list[int] = []
+        fault: Again | None = None
+        for row, result in zip(rows.tolist(), results, strict=True):
+            (outcome,) = result.values()
+            error, status = outcome.get("error"), int(outcome.get("status", 0))
+            if not error:
+                if items.deletes[row]:
+                    tally.deleted += 1
+                else:
+                    tally.written += 1
+                continue
+            kind, words = str(error.get("type", "")), str(error.get("reason", ""))
+            if kind == "version_conflict_engine_exception" or status == 409:
+                tally.stale += 1
+            elif kind in ("index_not_found_exception", "index_closed_exception"):
+                raise Gone
+            elif kind == BLOCKED:
+                again.append(row)
+                fault = Again("the index is read-only", remedy=UNBLOCK)
+            elif _NO_PIPELINE.match(words):
+                raise NeedsOperator(
+                    "the ingest pipeline of the sink does not exist",
+                    remedy="create it in the cluster, or correct `pipeline` of the sink",
+                    place=self._client.place,
+                )
+            elif kind == "security_exception":
+                raise NeedsOperator(
+                    f"the server does not permit to write (status {status})",
+                    remedy="give the sink's user the right to write to its indexes",
+                    place=self._client.place,
+                )
+            elif kind in _RETRYABLE or status == 429 or (status >= 500 and not _REFUSING.search(kind)):
+                again.append(row)
+                fault = fault or Again(f"some documents were answered with status {status}, {kind}")
+            else:
+                tally.rejected[row] = reason(error)
+        return again, fault
+
+    def _halved(self, piece: Piece, answer: Answer, items: Items, tally: Tally) -> list[Piece]:
+        """A request that was refused as a whole, in two: too large, or something in it is not understood."""
+        if answer.status not in (400, 413):
+            raise self._client.refusal(Answer(answer.status, b""), "a bulk request")
+        if len(piece.rows) == 1:
+            tally.rejected[int(piece.rows[0])] = (
+                "it is larger than the server takes in a request"
+                if answer.status == 413
+                else f"the server refused the request with it: {answer.error[0] or 'status 400'}"
+            )
+            return []
+        half = len(piece.rows) // 2
+        return [some(items, piece.rows[:half]), some(items, piece.rows[half:])]
+
+
+def reason(error: Mapping[str, Any]) -> str:
+    """Why a document was refused: kinds of errors, and the field, but no word of the document's values."""
+    kinds: list[str] = []
+    places: list[str] = []
+    step: Any = error
+    while isinstance(step, dict) and len(kinds) < 4:
+        kind, words = str(step.get("type", "")), str(step.get("reason", ""))
+        kinds.append(kind)
+        if found := _STRICT.search(words):
+            within = found[2] if found[2] not in (None, "_doc") else ""
+            places.append(f"field {within + '.' if within else ''}{found[1]} is not in the mapping")
+        elif found := _OF_TERM.search(words):
+            places.append(f"field {found[1]} has a value longer than 32,766 bytes")
+        elif found := _OF_FIELD.search(words):
+            places.append(f"field {found[1]}{f' of type {found[2]}' if found[2] else ''}")
+        step = step.get("caused_by")
+    shown = ", ".join(dict.fromkeys(kind for kind in kinds if kind)) or "refused"
+    return f"{shown}: {places[0]}" if places else shown
