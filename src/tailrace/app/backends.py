@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote as percent
@@ -20,6 +20,7 @@ from tailrace.model.scheme import scheme_of, unknown_scheme
 
 if TYPE_CHECKING:
     from tailrace.config import Config, Sink
+    from tailrace.config import OpenSearchSink as OpenSearchSection
     from tailrace.config import SqliteSink as SqliteSection
     from tailrace.sinks.contract import DocumentSink, FeedSink, TableSink
     from tailrace.sinks.sqlite import SqliteSink as DocumentStore
@@ -111,13 +112,22 @@ def feed_sink_for(name: str, sink: Sink) -> FeedSink:
     raise ConfigError(f"the sink {name} takes no changes", remedy="mirror into it with [[table]]")
 
 
-def document_sink_for(name: str, sink: Sink, *, cluster: bool = False) -> DocumentSink:
+def document_sink_for(
+    name: str,
+    sink: Sink,
+    *,
+    cluster: bool = False,
+    reference: Callable[..., str | None] = lambda *_: None,
+) -> DocumentSink:
     """The sink that keeps documents or passes them on, from its section of the configuration.
 
-    In a `cluster` executors are on other machines.
+    In a `cluster` executors are on other machines. `reference` is `Config.reference`: secrets travel to
+    executors as what the file says in their place.
     """
-    from tailrace.config import SqliteSink, StdoutSink
+    from tailrace.config import OpenSearchSink, SqliteSink, StdoutSink
 
+    if isinstance(sink, OpenSearchSink):
+        return _opensearch(name, sink, reference)
     if isinstance(sink, SqliteSink):
         return document_store_for(sink, cluster=cluster)
     if isinstance(sink, StdoutSink):
@@ -125,6 +135,53 @@ def document_sink_for(name: str, sink: Sink, *, cluster: bool = False) -> Docume
 
         return StdoutDocumentSink()
     raise ConfigError(f"the sink {name} takes no documents", remedy='use a sink with type = "sqlite"')
+
+
+def _opensearch(name: str, sink: OpenSearchSection, reference: Callable[..., str | None]) -> DocumentSink:
+    from tailrace.config.secrets import REMEDY
+    from tailrace.sinks.opensearch import Credential, OpenSearchConfig, OpenSearchSink
+
+    def credential(key: str) -> Credential | None:
+        secret = getattr(sink, key)
+        if secret is None:
+            return None
+        written = reference("sinks", name, key)
+        if written is None:
+            raise ConfigError(
+                f"`{key}` of the sink {name} is written out, and would travel in Spark's plans",
+                remedy=REMEDY,
+                place=f"sinks.{name}.{key}",
+            )
+        return Credential(secret.reveal(), reference=written)
+
+    ca_file, cert, key_file = (
+        None if path is None else str(path) for path in (sink.ca_file, sink.client_cert, sink.client_key)
+    )
+    settings = OpenSearchConfig(
+        url=sink.url,
+        username=sink.username,
+        password=credential("password"),
+        api_key=credential("api_key"),
+        aws_region=sink.aws_region,
+        aws_service=sink.aws_service,
+        verify=sink.verify,
+        timeout=sink.timeout,
+        bulk_bytes=sink.bulk_bytes,
+        bulk_actions=sink.bulk_actions,
+        parallel=sink.parallel,
+        gzip=sink.gzip,
+        pipeline=sink.pipeline,
+        keep=sink.keep,
+        remember_deletes=sink.remember_deletes,
+        analysis=sink.analysis,
+        shards=sink.shards,
+        replicas=sink.replicas,
+        settings=sink.settings,
+        ca_file=ca_file,
+        client_cert=cert,
+        client_key=key_file,
+    )
+    return OpenSearchSink(settings)
 
 
 def document_store_for(sink: SqliteSection, *, cluster: bool = False) -> DocumentStore:

@@ -186,7 +186,7 @@ def mappings(config: Config) -> dict[str, IndexMapping]:
 def _document_sinks(config: Config, _: Capture, __: Sequence[TableRef]) -> None:
     for index in config.indexes:
         for name in index.sinks:
-            document_sink_for(name, config.sinks[name])
+            document_sink_for(name, config.sinks[name], reference=config.reference)
 
 
 def _there(

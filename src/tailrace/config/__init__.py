@@ -14,7 +14,7 @@ from tailrace.config.models import Batch, Config, Feed, Index, Source, Spark, St
 from tailrace.config.outline import Key, keys
 from tailrace.config.references import expand
 from tailrace.config.schema import config_schema
-from tailrace.config.sinks import DeltaSink, HttpSink, Sink, SqliteSink, StdoutSink
+from tailrace.config.sinks import DeltaSink, HttpSink, OpenSearchSink, Sink, SqliteSink, StdoutSink
 
 __all__ = [
     "Batch",
@@ -24,6 +24,7 @@ __all__ = [
     "HttpSink",
     "Index",
     "Key",
+    "OpenSearchSink",
     "Sink",
     "Source",
     "Spark",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.config.hints import listed, nearest
 from tailrace.config.outline import children
 from tailrace.config.problems import Problem
-from tailrace.config.sinks import DeltaSink, HttpSink, SqliteSink, StdoutSink
+from tailrace.config.sinks import DeltaSink, HttpSink, OpenSearchSink, SqliteSink, StdoutSink
 
 if TYPE_CHECKING:
     from tailrace.config.index import IndexSchema
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 _HOLDS_TABLES = {
     "delta": DeltaSink.holds_tables,
     "http": HttpSink.holds_tables,
-    # Neither: it holds documents.
+    # Neither: they hold documents.
+    "opensearch": OpenSearchSink.holds_tables,
     "sqlite": SqliteSink.holds_tables,
     "stdout": StdoutSink.holds_tables,
 }
 _TAKES_DOCUMENTS = {
     "delta": DeltaSink.takes_documents,
     "http": HttpSink.takes_documents,
+    "opensearch": OpenSearchSink.takes_documents,
     "sqlite": SqliteSink.takes_documents,
     "stdout": StdoutSink.takes_documents,
 }
@@ -68,6 +70,7 @@ def complete(tree: dict[str, Any]) -> list[Problem]:
         problems += _table(index, table, sinks)
     for at, entry in indexes:
         problems += _index(at, entry, sinks, takes_documents)
+        problems += _refused_name(at, entry, tree.get("prefix", ""), sinks)
         # Where the top level's is wrong it is told there, once.
         entry.setdefault("on_error", "skip" if tree.get("on_error") == "skip" else "stop")
     problems += _duplicates(tables)
@@ -181,6 +184,25 @@ def _index(at: int, index: dict[str, Any], sinks: dict[str, Any], fitting: list[
             )
         elif sink in _of_kind(sinks, tables=False) and sink not in taking:
             yield Problem(path, f"the sink `{sink}` takes changes and no documents", "name another sink here")
+
+
+def _refused_name(at: int, index: dict[str, Any], prefix: Any, sinks: dict[str, Any]) -> Iterator[Problem]:
+    """OpenSearch takes fewer names than the file does."""
+    name, named = index.get("name"), index.get("sinks")
+    if not isinstance(name, str) or not isinstance(prefix, str) or not isinstance(named, list):
+        return
+    whole = prefix + name
+    for sink in named:
+        section = sinks.get(sink) if isinstance(sink, str) else None
+        if not isinstance(section, dict) or section.get("type") != "opensearch":
+            continue
+        if whole != whole.lower() or whole[:1] in ("_", "-", "."):
+            yield Problem(
+                ("index", at, "name"),
+                f"OpenSearch, the sink `{sink}`, takes no index of the name `{whole}`",
+                "use lower-case letters, and begin with one or with a digit; `prefix` is part of the name",
+            )
+            return
 
 
 def _same_names(indexes: list[tuple[int, dict[str, Any]]]) -> Iterator[Problem]:

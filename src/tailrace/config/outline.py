@@ -14,12 +14,13 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tailrace.config.models import Config, Spark
-from tailrace.config.sinks import DeltaSink, HttpSink, SqliteSink, StdoutSink
+from tailrace.config.sinks import DeltaSink, HttpSink, OpenSearchSink, SqliteSink, StdoutSink
 from tailrace.model.units import show_duration, show_size
 
 SINKS: dict[str, type[BaseModel]] = {
     "delta": DeltaSink,
     "http": HttpSink,
+    "opensearch": OpenSearchSink,
     "sqlite": SqliteSink,
     "stdout": StdoutSink,
 }
@@ -91,7 +92,9 @@ def takes_boolean(path: Sequence[str | int]) -> bool:
 
 def has_free_keys(path: Sequence[str | int]) -> bool:
     """Whether a table whose keys are the user's own belongs at a path."""
-    return tuple(path) in _FREE or (len(path) == 3 and path[0] == "sinks" and path[2] == "headers")
+    return tuple(path) in _FREE or (
+        len(path) == 3 and path[0] == "sinks" and path[2] in ("headers", "settings")
+    )
 
 
 def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:

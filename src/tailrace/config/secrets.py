@@ -31,7 +31,7 @@ def _is_secret(path: Path, text: str) -> bool:
     if names_in(text):
         return False
     match path:
-        case ("sinks", _, "headers", *_):
+        case ("sinks", _, "headers", *_) | ("sinks", _, "password" | "api_key"):
             return bool(text)
         case ("spark", *keys) | ("source", "options", *keys) if text not in ("true", "false"):
             return is_secret_setting(".".join(map(str, keys)), text)
