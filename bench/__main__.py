@@ -17,9 +17,9 @@ from rich.table import Table
 
 from bench.measure import Outcome
 
-NAMES = ("sqlite", "postgres", "snapshot", "documents")
+NAMES = ("sqlite", "postgres", "snapshot", "documents", "opensearch")
 # These take options of their own.
-WITH_OPTIONS = ("postgres", "snapshot", "documents")
+WITH_OPTIONS = ("postgres", "snapshot", "documents", "opensearch")
 
 
 def main(words: list[str]) -> int:
