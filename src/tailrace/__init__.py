@@ -129,11 +129,14 @@ def control(
 ) -> Control:
     """Ask for snapshots and steer them, while a pipeline or a query runs or before its next run.
 
+    A pipeline's indexes can be filled again too.
+
     >>> shop = tailrace.control("tailrace.toml")
     >>> shop.snapshot("orders", where="price > 10")
     >>> shop.pause()
     >>> shop.resume("orders")
     >>> shop.stop("orders")
+    >>> shop.reindex("customers")
 
     config: the configuration file of a pipeline. A query of your own has none; it is named by the rest:
     url, tables, state_dir: the options `url`, `tables` and `stateDir` of its `format("tailrace")`.

@@ -3,7 +3,8 @@
 `backends` is the only module that names concrete backends; `parts` says what a configuration means for a
 source; `judging` finds what stands in the way, before anything is created, so that bad input leaves nothing
 behind; `running` makes what a run needs, `renewal` lets it take up a changed file; `control` steers
-snapshots; `searching` finds documents; `operations` are the rest of what the surfaces offer.
+snapshots, and `refilling` fills indexes again; `looking` shows indexes, and `searching` finds documents;
+`operations` are the rest of what the surfaces offer.
 """
 
 from tailrace.app.backends import (
@@ -16,6 +17,7 @@ from tailrace.app.backends import (
 )
 from tailrace.app.judging import check, mappings
 from tailrace.app.letters import dead_letters, retry_dead_letters
+from tailrace.app.looking import indexes
 from tailrace.app.operations import (
     control,
     control_of_query,
@@ -47,6 +49,7 @@ __all__ = [
     "document_sink_for",
     "feed_sink_for",
     "forget_consumer",
+    "indexes",
     "is_running",
     "is_starting",
     "mappings",

@@ -1,4 +1,4 @@
-"""Snapshots asked for and steered from outside, while a pipeline runs or before its next run.
+"""Snapshots and fillings asked for and steered from outside, while a pipeline runs or before its next run.
 
 Everything is a durable file in the state directory (`spark.plans`, `spark.orders`), which the query takes up
 within seconds. Nothing here waits for it.
@@ -16,15 +16,16 @@ from tailrace.model.errors import ConfigError, UsageError
 from tailrace.model.table import TableRef
 
 if TYPE_CHECKING:
+    from tailrace.app.refilling import Refills
     from tailrace.engine.status import Status
     from tailrace.spark.orders import Orders
     from tailrace.spark.plans import PlanStore
 
 
 class Control:
-    """The snapshots of one pipeline, or of one query by its state directory.
+    """The snapshots of one pipeline, or of one query by its state directory, and a pipeline's indexes.
 
-    Tables are given by name, as in the configuration; `*` means all of the pipeline's.
+    Tables and indexes are given by name, as in the configuration; `*` means all of the pipeline's.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Control:
         checkpoint: str | None = None,
         name: str = "",
         consumer: str = "",
+        refills: Refills | None = None,
     ) -> None:
         self._source = source
         self._tables = tables
@@ -43,6 +45,7 @@ class Control:
         self._checkpoint = checkpoint
         self._name = name
         self._consumer = consumer
+        self._refills = refills
 
     def snapshot(self, *tables: str, where: str | None = None) -> dict[str, str]:
         """Ask for fresh snapshots of tables; the requests' ids by table, as `schema.name`.
@@ -106,11 +109,33 @@ class Control:
             orders.resume(ref)
         return stopped
 
+    @property
+    def refills(self) -> Refills:
+        """The fillings of the pipeline's indexes."""
+        if self._refills is None:
+            raise UsageError("a query has no indexes", remedy='tailrace.control("tailrace.toml")')
+        return self._refills
+
+    def reindex(self, *indexes: str) -> dict[str, str | None]:
+        """Ask for indexes to be filled again, beside what readers see; the requests' ids by index.
+
+        None where a filling is due or under way anyway. Readers see the old documents, which get every change
+        meanwhile, until the new ones are complete.
+        """
+        return {one.index: one.request for one in self.refills.ask(indexes)}
+
+    def cancel_reindex(self, *indexes: str) -> list[str]:
+        """End fillings that were asked for, or withdraw the requests; whose. Readers keep what they see."""
+        return self.refills.cancel(indexes)
+
     def waiting(self) -> list[str]:
         """The tables whose requested snapshot has not begun yet, with its condition."""
         found = self._stores(make=False)[0].requests().values()
-        asked = {(one.table, one.where) for one in found}
-        return sorted(f"{table.name} where {where}" if where else table.name for table, where in asked)
+        asked = {(one.table, one.where) for one in found if not one.index}
+        wanted = {f"{one.table.name} for the index {one.index}" for one in found if one.index}
+        return sorted(
+            wanted.union(f"{table.name} where {where}" if where else table.name for table, where in asked)
+        )
 
     def paused(self) -> list[str]:
         """The tables that are paused."""

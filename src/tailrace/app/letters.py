@@ -67,6 +67,9 @@ def _rebuilt(config: Config, capture: Capture, index: Index, ids: Sequence[str])
             remedy="tailrace run",
         )
     keys, odd = keys_of(index.plan.root, ids)
+    # What readers see while it is filled is to have them too.
+    before = state.before if state.before is not None and state.before.still is None else None
+    sink = index.sink.holding(index.name, before.generation) if before is not None else None
     last = committed(checkpoint_of(config))
     build = Build(
         plan=index.plan,
@@ -77,12 +80,13 @@ def _rebuilt(config: Config, capture: Capture, index: Index, ids: Sequence[str])
         version=last[1].position.version if last is not None else 0,
         sink=index.sink,
         strict=False,
+        also=(before.generation, sink) if before is not None and sink is not None else None,
     )
     try:
         with capture.together():
             return [*odd, *build.keys(capture, keys).rejected]
     finally:
-        index.sink.close()
+        build.close()
 
 
 def _letters(config: Config) -> DeadLetters:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from tailrace.app.backends import capture_for, opened
 from tailrace.app.control import Control
+from tailrace.app.indexing import indexes_of
 from tailrace.app.judging import covered, refuse, unwritable
 from tailrace.app.parts import captured_tables, checkpoint_of, spark_log_of
+from tailrace.app.refilling import Refills
 from tailrace.capture.contract import Capture, Finding
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.model.errors import ConfigError, StateOwned
@@ -77,13 +79,20 @@ def forget_consumer(config: Config, consumer: str) -> None:
 
 def control(config: Config) -> Control:
     """The snapshots of a configured pipeline, to be asked for and steered."""
+
+    def roots() -> dict[str, TableRef]:
+        with opened(config) as capture:
+            return {one.name: one.root for one in indexes_of(config, capture)}
+
+    state, checkpoint = str(config.state.directory), checkpoint_of(config)
     return Control(
         lambda: opened(config),
         lambda capture: captured_tables(config, capture),
-        str(config.state.directory),
-        checkpoint=checkpoint_of(config),
+        state,
+        checkpoint=checkpoint,
         name=config.name,
         consumer=config.consumer,
+        refills=Refills(roots, state, checkpoint, prefix=config.prefix),
     )
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 DEFAULT = "tailrace.toml"
 _COMMAND = re.compile(
-    r"\btailrace (?P<name>build|check|deadletters (?:list|retry)|run|search|setup|snapshot|status|teardown)\b"
+    r"\btailrace (?P<name>build|check|deadletters (?:list|retry)|indexes|reindex|run|search|setup|snapshot"
+    r"|status|teardown)\b"
     r"(?! -c )(?! --locked )"
 )
 _file = Path(DEFAULT)

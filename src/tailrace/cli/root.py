@@ -9,7 +9,20 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import build, check, deadletters, init, install, run, schema, search, snapshot, status
+from tailrace.cli import (
+    build,
+    check,
+    deadletters,
+    indexes,
+    init,
+    install,
+    reindex,
+    run,
+    schema,
+    search,
+    snapshot,
+    status,
+)
 from tailrace.cli.options import ConfigPath, LockPath, forget, pasteable
 from tailrace.cli.screen import messages, plain, show_error
 from tailrace.model.errors import TailraceError, UsageError, policy
@@ -68,6 +81,8 @@ app.command("teardown")(install.teardown)
 app.command("run")(run.command)
 app.command("snapshot")(snapshot.command)
 app.command("status")(status.command)
+app.command("indexes")(indexes.command)
+app.command("reindex")(reindex.command)
 app.command("search")(search.command)
 app.add_typer(deadletters.app, name="deadletters")
 app.add_typer(schema.app, name="schema")

@@ -122,13 +122,19 @@ def _indexes(indexes: list[IndexStatus]) -> list[tuple[str, str]]:
         return []
     rows = [("index", "documents")]
     for index in indexes:
-        parts = [index.state if index.state != "waiting" else f"waiting for the snapshot of {index.root}"]
+        parts = [index.state if index.state != "waiting" else f"waiting for {index.waits_for}"]
         if index.rows_done is not None and index.rows is not None:
             parts.append(f"about {index.rows_done:,} of {index.rows:,}")
         if index.rate is not None:
             parts.append(f"{index.rate:,.0f}/s")
         if index.seconds_left is not None:
             parts.append(f"{seconds(index.seconds_left)} left")
+        if index.waits_for and index.state == "filling":
+            parts.append(f"waits for {index.waits_for}")
+        if index.requested:
+            parts.append("to be filled again: somebody asked for it")
+        if index.still is not None:
+            parts.append(f"readers see what stands still since {index.still.time}")
         if index.reason and index.state == "complete":
             parts.append(f"to be filled again: {index.reason}")
         if index.dead_letters:

@@ -119,7 +119,7 @@ class Watch:
                     count.deleted += int(fields["deleted"])
                 case "index.filling":
                     self._index(fields).filling = True
-                case "index.complete":
+                case "index.complete" | "index.kept":
                     self._index(fields).filling = False
                 case "index.written":
                     index = self._index(fields)

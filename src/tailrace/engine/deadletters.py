@@ -78,13 +78,21 @@ class DeadLetters:
                 found[letter.index, letter.id] = letter
         return list(found.values())
 
-    def forget(self, index: str, ids: Collection[str] | None = None) -> None:
-        """The documents of these ids are built again, or all of the index: their letters are void."""
+    def forget(self, index: str, ids: Collection[str] | None = None, *, older: int | None = None) -> None:
+        """The documents of these ids are built again, or all of the index: their letters are void.
+
+        With `older` only letters of versions below it.
+        """
         if ids is not None and not ids:
             return
+
+        def void(one: DeadLetter) -> bool:
+            named = one.index == index and (ids is None or one.id in ids)
+            return named and (older is None or one.version < older)
+
         with self._locked():
             before = list(self._read())
-            kept = [one for one in before if one.index != index or (ids is not None and one.id not in ids)]
+            kept = [one for one in before if not void(one)]
             if len(kept) < len(before):
                 self._replace(b"".join(map(_line, kept)))
 

@@ -17,7 +17,7 @@ from tailrace.changelog.filesystem import listing, open_filesystem
 from tailrace.changelog.owner import Owner, read_owner
 from tailrace.engine.deadletters import DIRECTORY as LETTERS
 from tailrace.engine.deadletters import DeadLetters
-from tailrace.engine.documents.state import States
+from tailrace.engine.documents.state import IndexState, States, Still
 from tailrace.engine.progress import committed, lately
 from tailrace.model.errors import NeedsOperator
 from tailrace.model.table import TableRef, shell_name
@@ -30,6 +30,7 @@ from tailrace.spark.pace import measured
 from tailrace.spark.plans import Plan, PlanStore
 
 STALE_SECONDS = 30.0
+PAUSED = ", which is paused"
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,12 @@ class TableStatus:
 class IndexStatus:
     """An index: `waiting` for its filling to begin, being filled (`filling`), or `complete`.
 
-    How far a filling is, is told by the snapshot of its `root`. `reason` says why it is filled again.
-    `dead_letters` are documents that were passed over.
+    How far a filling is, is told by the snapshot of its `root`. `reason` says why it is filled again, and
+    `waits_for` what holds it up. `dead_letters` are documents that were passed over. `requested`: a filling
+    was asked for and has not begun. `schema_hash` is that of its documents, or of those to come.
+
+    `shown` is the generation that readers see, as the pipeline knows it, and `position` up to where it has
+    the changes: up to `still`, where that is not None, and as far as the pipeline otherwise.
     """
 
     index: str
@@ -73,6 +78,13 @@ class IndexStatus:
     seconds_left: float | None = None
     reason: str | None = None
     dead_letters: int = 0
+    waits_for: str | None = None
+    requested: bool = False
+    schema_hash: str = ""
+    sinks: tuple[str, ...] = ()
+    shown: str | None = None
+    position: int | None = None
+    still: Still | None = None
 
 
 @dataclass(frozen=True)
@@ -166,29 +178,42 @@ def _indexes(state: str, tables: Tables) -> list[IndexStatus]:
     if not states.names:
         return []
     letters = Counter(letter.index for letter in DeadLetters(f"{state}/{LETTERS}").letters())
-    found = []
-    for name in states.names:
-        if (one := states.get(name)) is None:
-            continue
-        status = IndexStatus(
-            name,
-            one.root,
-            "waiting" if not one.generation else "complete" if one.complete else "filling",
-            one.generation or None,
-            reason=one.again or None,
-            dead_letters=letters[name],
+    known = ((name, states.get(name)) for name in states.names)
+    return [_index(name, one, tables, letters[name]) for name, one in known if one is not None]
+
+
+def _index(name: str, one: IndexState, tables: Tables, letters: int) -> IndexStatus:
+    shown = one if one.complete or one.before is None else one.before
+    still = shown.still if shown is not one else None
+    status = IndexStatus(
+        name,
+        one.root,
+        "waiting" if not one.generation else "complete" if one.complete else "filling",
+        one.generation or None,
+        reason=one.again or None,
+        dead_letters=letters,
+        requested=name in tables.wanted,
+        schema_hash=one.schema_hash,
+        sinks=one.sinks,
+        shown=shown.generation or None,
+        position=still.position if still is not None else tables.position if shown.complete else None,
+        still=still,
+    )
+    table = tables.named(one.root)
+    if status.state == "waiting" or (status.state == "filling" and not tables.reads(one.root, one.plan)):
+        status = replace(status, waits_for=f"the snapshot of {one.root}" + (PAUSED if table.paused else ""))
+    elif status.state == "filling" and table.snapshot == "stopped":
+        status = replace(status, waits_for=f"a fresh snapshot of {one.root}: the last one was stopped")
+    elif status.state == "filling" and table.snapshot == "running":
+        status = replace(
+            status,
+            rows_done=table.rows_done,
+            rows=table.rows,
+            rate=table.rate,
+            seconds_left=table.seconds_left,
+            waits_for=f"the snapshot of {one.root}{PAUSED}" if table.paused else None,
         )
-        table = tables.named(one.root)
-        if status.state == "filling" and table.snapshot == "running":
-            status = replace(
-                status,
-                rows_done=table.rows_done,
-                rows=table.rows,
-                rate=table.rate,
-                seconds_left=table.seconds_left,
-            )
-        found.append(status)
-    return found
+    return status
 
 
 def living_owner(state: str) -> str | None:
@@ -231,7 +256,10 @@ class Tables:
     def __init__(self, offset: Offset | None, plans: PlanStore, orders: Orders, checkpoint: str) -> None:
         self._cursors = offset.snapshots if offset is not None else {}
         self._plans = plans
-        self._requested = {str(one.table) for one in plans.requests().values()}
+        requests = plans.requests().values()
+        self._requested = {str(one.table) for one in requests if not one.index}
+        self.wanted = {one.index for one in requests}
+        self.position = offset.position.version if offset is not None else None
         self._paused = orders.paused()
         self._checkpoint = checkpoint
 
@@ -240,6 +268,11 @@ class Tables:
         found, cursor = self.named(str(ref)), self._cursors.get(str(ref))
         missing = cursor is not None and found.snapshot in ("running", "stopped") and cursor.short
         return replace(found, problem=_missing(ref, cursor)) if missing and cursor is not None else found
+
+    def reads(self, name: str, plan: str) -> bool:
+        """Whether the table's last snapshot is that of a plan."""
+        cursor = self._cursors.get(name)
+        return cursor is not None and cursor.plan == plan
 
     def named(self, name: str) -> TableStatus:
         """The table's of this name."""
@@ -256,7 +289,7 @@ class Tables:
             cursor.of,
             asked,
             paused,
-            where=plan.where if plan is not None else None,
+            where=plan.condition if plan is not None else None,
         )
         if plan is None:
             return found

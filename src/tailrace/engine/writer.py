@@ -22,6 +22,7 @@ from tailrace.engine.documents.indexes import Batch
 from tailrace.engine.gate import Closed, Gate
 from tailrace.engine.progress import logged
 from tailrace.engine.quarantine import Quarantine
+from tailrace.engine.readers import Readers
 from tailrace.engine.schemas import Schemas, whole
 from tailrace.engine.seen import Seen
 from tailrace.engine.spec import Feed, Mirror, PipelineSpec
@@ -56,6 +57,7 @@ class BatchWriter:
         self._seen = Seen(spec.options.get("stateDir", ""))
         self._schemas = Schemas(spec.options.get("stateDir", ""), observer)
         self._indexes = Indexes(spec, observer) if spec.indexes else None
+        self._readers = Readers(spec.options.get("stateDir", ""))
         self._pool = ThreadPoolExecutor(PARALLEL_TABLES, thread_name_prefix="tailrace-mirror")
         for feed in spec.feeds:
             feed.sink.watch(self._waiting)
@@ -102,6 +104,8 @@ class BatchWriter:
         begun = time.monotonic()
         found = received(frame.toArrow(), self._spec.name)
         if found is None:
+            if self._indexes is not None and self._indexes.asked:
+                self._indexes.rest(logged(self._spec.checkpoint), self._patiently)
             return
         begun_plans, batches = found.begun, found.batches
         progress = self._seen.settle(found.progress, found.seen)
@@ -109,20 +113,21 @@ class BatchWriter:
         rows = sum(counts.values())
         steps = self._schemas.steps(batches, progress)
         self._observer.event("batch.started", batch=number, rows=rows)
+        public = [kept for batch in batches if (kept := self._public(batch, progress)) is not None]
         for feed in self._spec.feeds:
-            self._feed(feed, [batch for batch in batches if feed.wants(batch)], progress)
+            self._feed(feed, [batch for batch in public if feed.wants(batch)], progress)
         # Until a table's snapshot has begun there is nothing to mirror: it will hold these changes.
         mirrors = [m for m in self._spec.mirrors if str(m.table) in begun_plans]
 
         def mirrored(mirror: Mirror) -> Report:
             ref = mirror.table
-            own = [batch for batch in batches if batch.table.ref == ref]
+            own = [batch for batch in public if batch.table.ref == ref]
             return self._mirror(mirror, own, progress, steps.get(ref, []), begun_plans[str(ref)])
 
         reports = list(self._pool.map(mirrored, mirrors))
         documents = DocumentReport()
         if self._indexes is not None:
-            batch = Batch(batches, progress, found.end, found.horizon, steps)
+            batch = Batch(batches, progress, found.end, found.horizon, steps, found.first)
             documents = self._indexes.write(batch, frame.sparkSession, self._patiently)
         self.batches += 1
         self.rows += rows
@@ -137,6 +142,13 @@ class BatchWriter:
             deleted=sum(report.deleted for report in reports),
             documents=documents.written + documents.deleted,
         )
+
+    def _public(self, batch: ChangeBatch, progress: Progress) -> ChangeBatch | None:
+        """The batch without rows that were read for an index alone; None where it has no others."""
+        if not self._readers.of(str(batch.table.ref), progress):
+            return batch
+        kept = _without_snapshot(batch)
+        return kept if len(kept) else None
 
     def _feed(self, feed: Feed, batches: Sequence[ChangeBatch], progress: Progress) -> None:
         if not feed.snapshot:
@@ -253,7 +265,7 @@ class Received:
 
     `begun` are the plans that have begun by its end of each table that has any, but for those of keys alone,
     `seen` up to where its chunks of tables may have seen the log, `horizon` up to where link state may not
-    know old values.
+    know old values, `first` the tables of which a snapshot has its first chunk in it.
     """
 
     progress: Progress
@@ -262,6 +274,7 @@ class Received:
     seen: dict[str, int]
     batches: list[ChangeBatch]
     horizon: int = 0
+    first: frozenset[str] = frozenset()
 
 
 def received(table: pa.Table, pipeline: str) -> Received | None:
@@ -290,7 +303,10 @@ def received(table: pa.Table, pipeline: str) -> Received | None:
     generations: dict[str, set[str]] = {}
     for batch in batches:
         generations.setdefault(str(batch.table.ref), set()).add(batch.table.generation)
-    return Received(_progress(start, end, pipeline, generations), end, begun, seen, batches, horizon)
+    progress = _progress(start, end, pipeline, generations)
+    before = {name: cursor.plan for name, cursor in start.snapshots.items()}
+    first = frozenset(name for name, (plan, _) in progress.snapshots.items() if before.get(name) != plan)
+    return Received(progress, end, begun, seen, batches, horizon, first)
 
 
 def _progress(start: Offset, end: Offset, pipeline: str, generations: Mapping[str, set[str]]) -> Progress:

@@ -216,6 +216,18 @@ class Marker:
 
 
 @dataclass(frozen=True)
+class Held:
+    """What a sink has of an index: the generation that readers see, its marker, how many documents they see.
+
+    A number that would be dear to find out is None.
+    """
+
+    shown: str | None = None
+    marker: Marker | None = None
+    documents: int | None = None
+
+
+@dataclass(frozen=True)
 class Hit:
     """A document that was found. `score` is higher for better ones; `excerpt` are texts, matching or not."""
 
@@ -232,7 +244,8 @@ class DocumentSink(ABC):
     **Generations.** Every filling of an index is a generation of its own, named by who fills it, and a name
     is never used for a second filling. Readers see exactly one: the old, complete one while a new one is
     filled beside it, and the new one from the moment it is published. Only the first of an index is shown
-    while it is filled, for there is nothing complete to show instead.
+    while it is filled, for there is nothing complete to show instead. Changes are written to both meanwhile,
+    so that what readers see does not stand still.
 
     **Who calls.** The driver calls `ensure` before anything else of an index: with the generation of the
     marker that `seeded` gave where that is what it expects, else with a new one, and then `publish` once
@@ -289,6 +302,18 @@ class DocumentSink(ABC):
     @abstractmethod
     def holds(self, index: str, generation: str) -> bool:
         """Whether the generation is there, shown or being filled. True where the sink keeps nothing."""
+
+    def holding(self, index: str, generation: str) -> DocumentSink | None:
+        """What of it has the generation, to write it while another is filled; None where nothing has."""
+        return self if self.keeps and self.holds(index, generation) else None
+
+    def look(self, index: str) -> Held:
+        """What there is of the index, for people. Changes nothing, also where there is nothing yet.
+
+        A sink that can tell more than its marker does, cheaply, tells it.
+        """
+        marker = self.seeded(index) if self.keeps else None
+        return Held(marker.generation if marker is not None else None, marker)
 
     @abstractmethod
     def publish(self, index: str, marker: Marker) -> None:

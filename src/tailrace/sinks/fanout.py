@@ -57,6 +57,10 @@ class FanOut(DocumentSink):
     def holds(self, index: str, generation: str) -> bool:
         return all(sink.holds(index, generation) for sink in self._keepers)
 
+    def holding(self, index: str, generation: str) -> DocumentSink | None:
+        found = {name: part for name, sink in self.sinks.items() if (part := sink.holding(index, generation))}
+        return FanOut(found) if found else None
+
     def publish(self, index: str, marker: Marker) -> None:
         """Each sink shows it in one step of its own; one that failed gets there when it comes again."""
         self._all(lambda sink: sink.publish(index, marker))

@@ -96,7 +96,7 @@ def progress_of(
                 plan.rows(cursor.of) if plan is not None else 0,
                 rate,
                 left,
-                plan.where if plan is not None else None,
+                plan.condition if plan is not None else None,
             )
         )
     return told

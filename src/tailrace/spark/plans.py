@@ -26,12 +26,16 @@ from tailrace.changelog.statefile import read_state, write_state
 from tailrace.model.errors import StateUnreadable
 from tailrace.model.table import TableRef, TableSchema
 
+# The condition of a snapshot that an index asked for: like any with a condition it replaces nothing.
+EVERY_ROW = "1 = 1"
+
 
 @dataclass(frozen=True)
 class Plan:
     """The chunks of one snapshot of one table; with `where`, of the rows for which that is true.
 
-    `serves`: other requests that waited for the same when it began, and are served with it.
+    `serves`: other requests that waited for the same when it began, and are served with it. `index`: the one
+    that alone is to have its rows.
     """
 
     id: str
@@ -39,6 +43,12 @@ class Plan:
     chunks: tuple[Chunk, ...]
     where: str | None = None
     serves: tuple[str, ...] = ()
+    index: str = ""
+
+    @property
+    def condition(self) -> str | None:
+        """The condition that a person gave."""
+        return None if self.index else self.where
 
     def rows(self, chunks: int) -> int:
         """About how many rows the first so many chunks have. A condition is not in the estimate."""
@@ -51,12 +61,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Request:
-    """A wish for a snapshot of a table, or of its rows for which `where` is true."""
+    """A wish for a snapshot of a table, or of its rows for which `where` is true, or for an `index` alone."""
 
     id: str
     table: TableRef
     where: str | None = None
     asked: float = 0.0
+    index: str = ""
 
 
 class PlanStore:
@@ -75,6 +86,7 @@ class PlanStore:
             "chunks": [[chunk.index, chunk.bounds, chunk.rows] for chunk in plan.chunks],
             "where": plan.where,
             "serves": list(plan.serves),
+            "index": plan.index,
         }
         write_state(self._fs, f"{self._plans}/{plan.id}.json", "snapshot-plan", body)
 
@@ -95,7 +107,7 @@ class PlanStore:
             return None
         table, where = TableSchema.from_json(body["table"]), body.get("where")
         chunks = tuple(Chunk(table.ref, index, bounds, rows, where) for index, bounds, rows in body["chunks"])
-        return Plan(plan_id, table, chunks, where, tuple(body.get("serves", ())))
+        return Plan(plan_id, table, chunks, where, tuple(body.get("serves", ())), body.get("index", ""))
 
     def keep_only(self, plan_ids: set[str]) -> None:
         """Remove the plans that no offset can refer to any more."""
@@ -103,20 +115,23 @@ class PlanStore:
             if name.removesuffix(".json") not in plan_ids:
                 remove(self._fs, f"{self._plans}/{name}")
 
-    def request(self, ref: TableRef, where: str | None = None) -> str:
+    def request(self, ref: TableRef, where: str | None = None, *, index: str = "") -> str:
         """Ask for a snapshot of a table; a waiting request for the same is not doubled.
 
-        One that has begun counts for nothing: what is missing since would be missing in it too.
+        One that has begun counts for nothing: what is missing since would be missing in it too. With `index`
+        all rows are read, for that index alone.
         """
+        where = EVERY_ROW if index else where
         planned = {name.removesuffix(".json") for name in self._names(self._plans)}
-        same = [one.id for one in self.requests().values() if (one.table, one.where) == (ref, where)]
+        wish, waiting = (ref, where, index), self.requests().values()
+        same = [one.id for one in waiting if (one.table, one.where, one.index) == wish]
         begun = self._served_by(planned.intersection(same))
-        for waiting in same:
-            if waiting not in begun:
-                return waiting
+        for known in same:
+            if known not in begun:
+                return known
         request_id = f"r{uuid.uuid4().hex[:12]}"
         make_directory(self._fs, self._requests)
-        body = {"schema": ref.schema, "name": ref.name, "where": where, "asked": time.time()}
+        body = {"schema": ref.schema, "name": ref.name, "where": where, "asked": time.time(), "index": index}
         write_state(self._fs, f"{self._requests}/{request_id}.json", "snapshot-request", body)
         return request_id
 
@@ -128,7 +143,7 @@ class PlanStore:
             if body is not None:
                 ref = TableRef(body["schema"], body["name"])
                 request_id, asked = name.removesuffix(".json"), body.get("asked", 0.0)
-                found.append(Request(request_id, ref, body.get("where"), asked))
+                found.append(Request(request_id, ref, body.get("where"), asked, body.get("index", "")))
         return {request.id: request for request in sorted(found, key=lambda one: one.asked)}
 
     def fresh(self, begun: Collection[str] = ()) -> set[TableRef]:

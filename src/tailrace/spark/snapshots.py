@@ -329,7 +329,9 @@ class Snapshots:
         planned = self._capture.plan(ref, rows_per_chunk=self._chunk_rows, bytes_per_chunk=self._chunk_bytes)
         chunks = tuple(dataclasses.replace(chunk, where=where) for chunk in planned)
         others = self._whole(str(ref)).difference([plan_id]) if where is None else set()
-        plan = Plan(plan_id, table, chunks, where, tuple(sorted(others)))
+        asked = self._waiting.get(plan_id)
+        index = asked.index if asked is not None else ""
+        plan = Plan(plan_id, table, chunks, where, tuple(sorted(others)), index)
         self._plans.save(plan)
         self._begun[str(ref)] = self._known[plan_id] = plan
         self._cut = {known.id: self._cut.get(known.id, time.monotonic()) for known in self._begun.values()}

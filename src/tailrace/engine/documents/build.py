@@ -37,6 +37,7 @@ class Build:
 
     With `strict` a piece with a document that cannot be computed or is rejected ends it. `query` is the
     plan's statement for keys, where it was rendered before: that takes longer than building few documents.
+    `also` is another generation that gets the same documents, by the sink that has it.
     """
 
     plan: IndexPlan
@@ -46,6 +47,7 @@ class Build:
     sink: DocumentSink
     strict: bool = True
     query: Query | None = None
+    also: tuple[str, DocumentSink] | None = None
 
     def keys(self, capture: Capture, keys: pa.Table) -> DocumentReport:
         """Build and write the documents of these keys (`Affected.keys`), flushed."""
@@ -55,7 +57,7 @@ class Build:
             report += self._piece(capture, query, Affected(keys.slice(start, PIECE)))
             if self.strict and report.rejected:
                 raise rejected(self.index, report.rejected)
-        self.sink.flush()
+        self.flush()
         return report
 
     def chunk(self, capture: Capture, chunk: Chunk) -> DocumentReport:
@@ -98,7 +100,33 @@ class Build:
 
     def write(self, ids: pa.Array, documents: pa.Array) -> DocumentReport:
         """Write documents that are built, not flushed."""
-        return self.sink.write(DocumentBatch(self.index, self.generation, ids, documents, self.version))
+        batch = DocumentBatch(self.index, self.generation, ids, documents, self.version)
+        report = self.sink.write(batch)
+        if self.also is None:
+            return report
+        generation, sink = self.also
+        return _of_both(report, sink.write(replace(batch, generation=generation)))
+
+    def retire(self) -> int:
+        """Delete what every document is newer than; flushed."""
+        deleted = self.sink.retire(self.index, self.generation, self.version)
+        if self.also is not None:
+            generation, sink = self.also
+            sink.retire(self.index, generation, self.version)
+        self.flush()
+        return deleted
+
+    def flush(self) -> None:
+        """Return when all that was written is durable and can be read."""
+        self.sink.flush()
+        if self.also is not None and self.also[1] is not self.sink:
+            self.also[1].flush()
+
+    def close(self) -> None:
+        """Let go of the sinks."""
+        self.sink.close()
+        if self.also is not None:
+            self.also[1].close()
 
 
 @dataclass(frozen=True)
@@ -116,7 +144,7 @@ class Task:
 
     def run(self) -> DocumentReport:
         """Open source and sink, build, write, flush."""
-        with closing(self.build.sink):
+        with closing(self.build):
             return self._written() if self.files else self._built()
 
     def _built(self) -> DocumentReport:
@@ -135,8 +163,15 @@ class Task:
             with fs.open_input_file(path) as file:
                 for batch in pq.ParquetFile(file).iter_batches(PIECE):
                     report += self.build.write(batch.column(0), batch.column(1))
-        self.build.sink.flush()
+        self.build.flush()
         return report
+
+
+def _of_both(report: DocumentReport, other: DocumentReport) -> DocumentReport:
+    """The first report with what only the other generation rejected, and its notes."""
+    known = {one.id for one in report.rejected}
+    more = tuple(one for one in other.rejected if one.id not in known)
+    return replace(report, rejected=report.rejected + more, notes=report.notes + other.notes)
 
 
 def rejected(index: str, found: tuple[Rejection, ...] | list[Rejection]) -> DataError:

@@ -4,6 +4,9 @@
       ▲                                        changes of any table too, always                   │
       ╰── schema, marker, capture of a table or link state is not what the index was filled with ──╯
 
+What readers see meanwhile gets the changes too, where it can (`shown.py`). Somebody may ask for a filling
+though nothing is wrong: the root's rows are then read for this index alone.
+
 A batch may come again after a crash: versions make the writes harmless, and each step here is such that doing
 it again changes nothing.
 """
@@ -25,17 +28,21 @@ from tailrace.documents.resolve import Affected, Resolver
 from tailrace.engine.deadletters import DeadLetters
 from tailrace.engine.documents.build import Build, rejected, roots_only
 from tailrace.engine.documents.joined import Copies, cheaper, keep_copies
+from tailrace.engine.documents.shown import as_good, kept, watched
 from tailrace.engine.documents.spread import spread_chunks, spread_keys
 from tailrace.engine.documents.state import IndexState, States
+from tailrace.engine.progress import committed
+from tailrace.engine.readers import Readers
 from tailrace.engine.spec import Index, PipelineSpec
 from tailrace.model.change import ChangeBatch, Op
 from tailrace.model.errors import DataError, NeedsOperator, SchemaDrift
 from tailrace.model.table import SchemaChange, TableRef, schema_change
 from tailrace.runtime.observer import Observer
-from tailrace.sinks.contract import DocumentReport, Marker, Progress
-from tailrace.spark.offsets import Offset
+from tailrace.sinks.contract import DocumentReport, DocumentSink, Marker, Progress
+from tailrace.spark.offsets import Cursor, Offset
 from tailrace.spark.opening import open_capture
 from tailrace.spark.options import SourceOptions
+from tailrace.spark.orders import Orders
 from tailrace.spark.plans import PlanStore
 
 if TYPE_CHECKING:
@@ -47,6 +54,7 @@ CHUNK_ROWS = 20_000
 LOST = (
     "`tailrace check` names what the index needs and the source does not have; mend one of them and run again"
 )
+BEGINS, ASKED = "the snapshot of its root begins", "somebody asked for it"
 _SNAPSHOT_OPS = pa.array([Op.READ.value, Op.SNAPSHOT.value])
 Answer = TypeVar("Answer")
 
@@ -61,7 +69,8 @@ class Patiently(Protocol):
 class Batch:
     """A micro-batch as documents need it: its changes, where it ends, and the horizon of link state.
 
-    `steps` is what became of the columns of tables within it.
+    `steps` is what became of the columns of tables within it, `first` are the tables of which a snapshot has
+    its first chunk in it.
     """
 
     changes: Sequence[ChangeBatch]
@@ -69,6 +78,7 @@ class Batch:
     end: Offset
     horizon: int
     steps: Mapping[TableRef, Sequence[SchemaChange]] = field(default_factory=dict)
+    first: frozenset[str] = frozenset()
 
 
 class Indexes:
@@ -83,6 +93,9 @@ class Indexes:
         self._capture: Capture | None = None
         self._resolvers: dict[str, tuple[Resolver, Resolver]] = {}
         self._queries: dict[str, Query] = {}
+        # What has the generations that readers see while others are filled, by index.
+        self._holding: dict[str, tuple[str, DocumentSink | None]] = {}
+        self._readers = Readers(spec.options["stateDir"])
 
     def prepare(self, offset: Offset | None) -> None:
         """Before the query starts: ask for a snapshot of the root where an index is not what it should be.
@@ -97,10 +110,14 @@ class Indexes:
                 continue
             if offset is not None:
                 self._plans().request(index.root)
-            self._states.put(index.name, _waiting(index, why))
+            known, last = self._states.get(index.name), committed(self._spec.checkpoint)
+            position = last[1].position.version if last is not None else 0
+            before = None if known is None else kept(index, known, position, why)
+            self._states.put(index.name, self._beside(index, _waiting(index, why), before))
             self._observer.event("index.filling", index=index.name, reason=why)
         self._states.keep_only({index.name for index in self._spec.indexes})
         self._tidy()
+        self.rest(offset, lambda call: call())
 
     def _unfit(self, index: Index) -> str | None:
         """Why the index must be filled again; None where it need not be."""
@@ -129,8 +146,35 @@ class Indexes:
     def _left_out(self, index: Index) -> None:
         """Remember which sinks the index has no longer: what they miss from now on nobody can tell."""
         known = self._states.get(index.name)
-        if known is not None and known.sinks != index.sinks:
-            self._states.put(index.name, replace(known, sinks=index.sinks))
+        if known is None:
+            return
+        before = known.before
+        if before is not None:
+            before = replace(before, sinks=tuple(name for name in before.sinks if name in index.sinks))
+        now = self._beside(index, replace(known, sinks=index.sinks), before)
+        if now != known:
+            self._states.put(index.name, now)
+
+    def _beside(self, index: Index, state: IndexState, before: IndexState | None) -> IndexState:
+        """The state with what readers see meanwhile, where the sink has that."""
+        self._holding.pop(index.name, None)
+        if before is not None and index.sink.keeps:
+            sink = index.sink.holding(index.name, before.generation)
+            before = None if sink is None else before
+        return replace(state, before=before)
+
+    def _followed(
+        self, index: Index, state: IndexState, patiently: Patiently
+    ) -> tuple[str, DocumentSink] | None:
+        """The generation that readers see and that is to have the changes too, and the sink that has it."""
+        before = state.before
+        if before is None or before.still is not None:
+            return None
+        if self._holding.get(index.name, ("", None))[0] != before.generation:
+            sink = patiently(lambda: index.sink.holding(index.name, before.generation))
+            self._holding[index.name] = (before.generation, sink)
+        sink = self._holding[index.name][1]
+        return None if sink is None else (before.generation, sink)
 
     def _tidy(self) -> None:
         """Remove copies of fillings that were given up."""
@@ -138,17 +182,31 @@ class Indexes:
         used = {state.generation for state in states if state is not None and not state.complete}
         keep_copies(*open_filesystem(self._spec.options["stateDir"]), used)
 
+    def rest(self, offset: Offset | None, patiently: Patiently) -> None:
+        """Nothing is to be written up to this offset; a filling may have been stopped with it."""
+        for index in self._spec.indexes:
+            state = self._states.get(index.name)
+            if state is not None and state.asked and offset is not None:
+                self._given_up(index, state, offset.snapshots.get(str(index.root)), patiently)
+
+    @property
+    def asked(self) -> bool:
+        """Whether an index is filled because somebody asked for it."""
+        states = (self._states.get(index.name) for index in self._spec.indexes)
+        return any(state is not None and state.asked for state in states)
+
     def write(self, batch: Batch, spark: SparkSession, patiently: Patiently) -> DocumentReport:
         """Bring the documents of all indexes in step with the end of the batch."""
         total = DocumentReport()
         for index in self._spec.indexes:
             begun = time.monotonic()
             state = self._advanced(index, batch, spark, patiently)
-            if not state.generation:
+            followed = self._followed(index, state, patiently)
+            if not state.generation and followed is None:
                 # Its filling has not begun, and will show all of this.
                 continue
             try:
-                report = self._changed(index, state, batch, spark, patiently)
+                report = self._changed(index, state, batch, spark, patiently, followed=followed)
             except NeedsOperator as error:
                 if error.remedy is not None:
                     raise
@@ -167,6 +225,10 @@ class Indexes:
             self._capture = None
         for index in self._spec.indexes:
             index.sink.close()
+        for _, sink in self._holding.values():
+            if sink is not None:
+                sink.close()
+        self._holding.clear()
 
     def _advanced(self, index: Index, batch: Batch, spark: SparkSession, patiently: Patiently) -> IndexState:
         """The index's state for this batch: a new generation where the root's snapshot begins with it."""
@@ -177,52 +239,94 @@ class Indexes:
             for name in index.others
             if (found := batch.end.snapshots.get(name)) is not None
         }
-        if cursor is not None and cursor.plan != state.plan and _begins(batch.changes, index):
-            generation = f"{index.plan.schema_hash[:8]}-{cursor.plan}"
-            patiently(lambda: index.sink.ensure(index.name, generation, index.mapping))
-            state = replace(
+        if cursor is not None and cursor.plan != state.plan and (why := self._begins(index, batch)):
+            state = self._seen(index, state, batch, tables)[0]
+            # Why a snapshot for all was made nobody tells here: changes may have been lost.
+            before = kept(index, state, batch.progress.start, "" if why == ASKED else why)
+            end = batch.progress.end
+            new = replace(
                 _waiting(index),
-                generation=generation,
+                generation=f"{index.plan.schema_hash[:8]}-{cursor.plan}",
                 plan=cursor.plan,
                 horizon=batch.horizon,
-                copied=batch.progress.end if self._by_joins(index, cursor.plan, spark) else 0,
+                copied=end if self._by_joins(index, cursor.plan, spark) else 0,
                 tables=tables,
+                begun=end,
+                asked=why == ASKED,
             )
-            self._states.put(index.name, state)
-            self._tidy()
-            if self._letters is not None:
-                # Every document is built again, and rejected again where it must be.
-                self._letters.forget(index.name)
-            self._observer.event("index.filling", index=index.name, reason="the snapshot of its root begins")
+            return self._begun(index, new, before, why, patiently)
+        state = self._given_up(index, state, cursor, patiently)
+        return self._watched(index, state, batch, tables)
+
+    def _begins(self, index: Index, batch: Batch) -> str | None:
+        """Why a filling of the index begins with this batch; None where none does."""
+        if _marked(batch.changes, index):
+            return BEGINS
+        root = str(index.root)
+        own = root in batch.first and self._readers.of(root, batch.progress) == index.name
+        return ASKED if own else None
+
+    def _begun(
+        self, index: Index, new: IndexState, before: IndexState | None, why: str, patiently: Patiently
+    ) -> IndexState:
+        """A filling begins, in a generation of its own; readers see what was before."""
+        patiently(lambda: index.sink.ensure(index.name, new.generation, index.mapping))
+        state = patiently(lambda: self._beside(index, new, before))
+        self._states.put(index.name, state)
+        self._tidy()
+        if self._letters is not None and not (state.before and as_good(index, state.before)):
+            # Every document is built again, and rejected again where it must be.
+            self._letters.forget(index.name)
+        self._observer.event("index.filling", index=index.name, reason=why)
+        return state
+
+    def _given_up(
+        self, index: Index, state: IndexState, cursor: Cursor | None, patiently: Patiently
+    ) -> IndexState:
+        """A filling that was asked for and is stopped: what readers see is the index again, if it can be."""
+        before = state.before
+        if not state.asked or cursor is None or cursor.plan != state.plan or not cursor.stopped:
             return state
-        return self._watched(index, state, batch, tables) if state.generation else state
+        if index.root in self._plans().fresh({cursor.plan}):
+            return state
+        marker = patiently(lambda: index.sink.seeded(index.name)) if index.sink.keeps else None
+        if marker is not None and marker.generation == state.generation:
+            # Readers see it already: a crash came before that was written down here, and then the stop.
+            return self._complete(index, state, marker)
+        if before is None or not as_good(index, before) or (index.sink.keeps and marker != before.marker):
+            return state
+        state = replace(before, plan=cursor.plan)
+        # First: without the filling, and with a state that tells of it, all would be filled again.
+        self._states.put(index.name, state)
+        patiently(lambda: index.sink.ensure(index.name, before.generation, index.mapping))
+        self._tidy()
+        self._observer.event("index.kept", index=index.name)
+        return state
+
+    def _seen(
+        self, index: Index, state: IndexState, batch: Batch, tables: Mapping[str, str]
+    ) -> tuple[IndexState, str]:
+        """The state after the batch, and why changes may have been missed with it."""
+        steps = batch.steps
+        anew = sorted(str(ref) for ref in index.tables if any(step.moved for step in steps.get(ref, ())))
+        why, before = "", state.before
+        if before is not None and before.still is None:
+            before = watched(before, tables, batch.horizon, anew)[0]
+        if state.generation:
+            state, why = watched(state, tables, batch.horizon, anew)
+        return (state if before is state.before else replace(state, before=before)), why
 
     def _watched(
         self, index: Index, state: IndexState, batch: Batch, tables: Mapping[str, str]
     ) -> IndexState:
         """Ask for a filling where changes may have been missed."""
-        now, horizon = {**state.tables, **tables}, batch.horizon
-        anew = sorted(
-            str(ref) for ref in index.tables if any(step.moved for step in batch.steps.get(ref, ()))
-        )
-        if now == state.tables and horizon <= state.horizon and not anew:
-            return state
-        # One that stands still has no generation: once it goes on, it is another one than before.
-        changed = sorted(name for name, found in tables.items() if found != state.tables.get(name, found))
-        missed = [name for name in changed if tables[name]]
-        again = state.again
-        if missed:
-            again = f"changes of {', '.join(missed)} may have been missed"
-        elif horizon > state.horizon:
-            again = "old parents of rows were not known for a while"
-        elif anew:
-            again = f"columns of {', '.join(anew)} were dropped and added again"
-        if missed or anew or horizon > state.horizon:
+        now, why = self._seen(index, state, batch, tables)
+        if why:
             self._plans().request(index.root)
-            self._observer.event("index.filling", index=index.name, reason=again)
-        state = replace(state, again=again, horizon=max(horizon, state.horizon), tables=now)
-        self._states.put(index.name, state)
-        return state
+            self._observer.event("index.filling", index=index.name, reason=why)
+        if now is not state:
+            self._states.put(index.name, now)
+        return now
 
     def _by_joins(self, index: Index, plan_id: str, spark: SparkSession) -> bool:
         """Whether the index is to be filled from copies."""
@@ -233,9 +337,16 @@ class Indexes:
         return cheaper(rows, spark.sparkContext.defaultParallelism)
 
     def _changed(
-        self, index: Index, state: IndexState, batch: Batch, spark: SparkSession, patiently: Patiently
+        self,
+        index: Index,
+        state: IndexState,
+        batch: Batch,
+        spark: SparkSession,
+        patiently: Patiently,
+        *,
+        followed: tuple[str, DocumentSink] | None,
     ) -> DocumentReport:
-        """Build and write what the batch touches."""
+        """Build and write what the batch touches: to the index, and to what is followed for its readers."""
         own = [one for one in batch.changes if one.table.ref in index.tables and len(one)]
         if not own:
             return DocumentReport()
@@ -252,22 +363,41 @@ class Indexes:
             strict=index.on_error == "stop",
             query=self._queries[index.name],
         )
+        both = build
+        if followed is not None:
+            generation, sink = followed
+            both = replace(build, also=followed)
+            if not state.generation:
+                build = both = replace(build, generation=generation, sink=sink)
         resolver, roots = self._resolvers_of(index, capture)
         read = [found for one in own if one.table.ref == index.root and len(found := _only(one, Op.READ))]
+        if read and self._readers.of(str(index.root), batch.progress) not in ("", index.name):
+            read = []
         filled = touched = roots.resolve(read, capture)
 
         def changed() -> DocumentReport:
             nonlocal touched
+            report, many = DocumentReport(), []
             with capture.together():
                 logged = [found for one in own if len(found := _logged(one))]
                 touched = affected = resolver.resolve(logged, capture, since=batch.horizon)
                 if affected.everything:
-                    return self._everything(build, capture, spark)
+                    return self._everything(both, capture, spark)
+                work = [(both, affected)]
                 if not state.copied:
-                    touched = affected = resolver.merged([affected, filled])
-                if len(affected) <= FEW or index.sink.local:
-                    return build.keys(capture, affected.keys)
-            return spread_keys(spark, self._options, build, affected.keys)
+                    touched = resolver.merged([affected, filled])
+                    work = [(both, touched)]
+                if both.also is not None and not state.copied:
+                    work = [(one, found) for one, found in ((both, affected), (build, filled)) if len(found)]
+                if both.also is not None and state.asked:
+                    # What readers see has none of the rows that were read, and may be kept.
+                    touched = affected
+                for one, documents in work:
+                    if len(documents) <= FEW or index.sink.local:
+                        report += one.keys(capture, documents.keys)
+                    else:
+                        many.append((one, documents))
+            return sum((spread_keys(spark, self._options, b, d.keys) for b, d in many), report)
 
         report = DocumentReport()
         if state.copied and len(filled) and not state.complete:
@@ -324,9 +454,7 @@ class Indexes:
             report = sum((build.chunk(capture, chunk) for chunk in chunks), DocumentReport())
         else:
             report = spread_chunks(spark, self._options, build, chunks)
-        retired = build.sink.retire(build.index, build.generation, build.version)
-        build.sink.flush()
-        return report + DocumentReport(deleted=retired)
+        return report + DocumentReport(deleted=build.retire())
 
     def _refused(self, index: Index, version: int, touched: Affected, report: DocumentReport) -> None:
         """Write down what was rejected, and forget what was before and is not any more."""
@@ -348,10 +476,16 @@ class Indexes:
     def _settled(self, index: Index, state: IndexState, batch: Batch, patiently: Patiently) -> None:
         """Show the generation to readers once every root row has its document."""
         cursor = batch.end.snapshots.get(str(index.root))
-        if state.complete or cursor is None or cursor.plan != state.plan or not cursor.complete:
+        if state.complete or cursor is None or cursor.plan != state.plan:
+            return
+        # One that was asked for has read all rows, whatever an earlier snapshot of the table left out.
+        if not (cursor.over and not cursor.stopped if state.asked else cursor.complete):
             return
         if index.root in self._plans().fresh({cursor.plan}):
             # A batch that came again may lack chunks that the snapshot will bring that was asked for.
+            return
+        if state.asked and str(index.root) in self._orders().read()[0]:
+            # It may lack chunks too, which were left out for the stop.
             return
         if not patiently(lambda: self._was_read(index, cursor.plan)):
             return
@@ -366,9 +500,18 @@ class Indexes:
             horizon=state.horizon,
         )
         patiently(lambda: index.sink.publish(index.name, marker))
-        self._states.put(index.name, replace(state, complete=True, marker=marker, copied=0))
+        self._complete(index, state, marker)
+
+    def _complete(self, index: Index, state: IndexState, marker: Marker) -> IndexState:
+        """Write down that readers see the generation."""
+        done = replace(state, complete=True, marker=marker, copied=0, asked=False, before=None)
+        self._states.put(index.name, done)
         self._tidy()
-        self._observer.event("index.complete", index=index.name, position=progress.end)
+        if self._letters is not None:
+            # All that was rejected before was built since.
+            self._letters.forget(index.name, older=state.begun)
+        self._observer.event("index.complete", index=index.name, position=marker.position)
+        return done
 
     def _was_read(self, index: Index, plan_id: str) -> bool:
         """Whether every chunk of the plan was read.
@@ -402,13 +545,16 @@ class Indexes:
     def _plans(self) -> PlanStore:
         return PlanStore(*open_filesystem(self._spec.options["stateDir"]))
 
+    def _orders(self) -> Orders:
+        return Orders(*open_filesystem(self._spec.options["stateDir"]))
+
 
 def _waiting(index: Index, why: str = "") -> IndexState:
     """The state of an index whose filling has not begun."""
     return IndexState(str(index.root), index.plan.schema_hash, sinks=index.sinks, again=why)
 
 
-def _begins(changes: Sequence[ChangeBatch], index: Index) -> bool:
+def _marked(changes: Sequence[ChangeBatch], index: Index) -> bool:
     """Whether a whole snapshot of the root begins in this batch."""
     return any(one.table.ref == index.root and len(_only(one, Op.SNAPSHOT)) for one in changes)
 

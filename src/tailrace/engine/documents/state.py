@@ -15,6 +15,14 @@ FILE, KIND = "documents.json", "documents"
 
 
 @dataclass(frozen=True)
+class Still:
+    """What stands still: it has the changes up to `position`, and none since this time (ISO 8601, UTC)."""
+
+    position: int
+    time: str
+
+
+@dataclass(frozen=True)
 class IndexState:
     """One index, whose `root` is a table. Without a generation it waits for the root's snapshot to begin.
 
@@ -23,6 +31,10 @@ class IndexState:
     it is filled from, 0 where it is filled from the source, and `horizon` is that of link state: where one of
     these changes, changes may have been missed. `again` says why it is to be filled again, from the next
     snapshot of its root on.
+
+    `begun` is the position that its filling began at, and `asked` says that it is filled because somebody
+    asked for it, by a snapshot for it alone. `before` is the generation that readers see until this one is
+    complete. It gets the changes too, unless it stands `still`.
     """
 
     root: str
@@ -36,6 +48,10 @@ class IndexState:
     marker: Marker | None = None
     again: str = ""
     sinks: tuple[str, ...] = ()
+    begun: int = 0
+    asked: bool = False
+    before: IndexState | None = None
+    still: Still | None = None
 
 
 class States:
@@ -83,6 +99,10 @@ class States:
 
 
 def _state(body: dict[str, Any]) -> IndexState:
-    marker = body.pop("marker")
-    sinks = tuple(body.pop("sinks", ()))
-    return IndexState(**body, sinks=sinks, marker=None if marker is None else Marker(**marker))
+    marker, before, still = body.pop("marker"), body.pop("before", None), body.pop("still", None)
+    return IndexState(
+        **{**body, "sinks": tuple(body.get("sinks", ()))},
+        marker=None if marker is None else Marker(**marker),
+        before=None if before is None else _state(before),
+        still=None if still is None else Still(**still),
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.model.errors import NeedsOperator, UsageError
-from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Marker
+from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Held, Marker
 
 
 @dataclass
@@ -58,6 +58,15 @@ class MemoryDocumentSink(DocumentSink):
         with self._lock:
             one = self._indexes.get(index)
             return one is not None and generation in one.generations
+
+    def look(self, index: str) -> Held:
+        with self._lock:
+            one = self._indexes.get(index)
+            if one is None:
+                return Held()
+            found = one.generations[one.shown]
+            there = sum(document is not None for _, document in found.held.values())
+            return Held(one.shown, found.marker, there)
 
     def publish(self, index: str, marker: Marker) -> None:
         with self._lock:

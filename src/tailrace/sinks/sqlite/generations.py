@@ -92,6 +92,24 @@ def marker_of(connection: sqlite3.Connection, index: str) -> str | None:
     return None if row is None else row[0]
 
 
+def look(connection: sqlite3.Connection, index: str) -> tuple[str, str | None, int] | None:
+    """The name and marker of the generation that readers see, and how many documents it has."""
+    row = connection.execute(
+        "SELECT g.number, g.name, g.marker FROM tailrace_indexes AS i"
+        " JOIN tailrace_generations AS g ON g.number = i.shown WHERE i.name = ?",
+        (index,),
+    ).fetchone()
+    if row is None:
+        return None
+    # By the ids alone, which lie closer together than the documents; deletes are few.
+    entries = "SELECT count(*) FROM tailrace_entries WHERE generation = ?"
+    ids, removed = (
+        int(connection.execute(statement, (row[0],)).fetchone()[0])
+        for statement in (entries, f"{entries} AND removed IS NOT NULL")
+    )
+    return str(row[1]), row[2], ids - removed
+
+
 def forget(connection: sqlite3.Connection, index: str) -> None:
     """The index is gone, and its generations leave."""
     connection.execute("DELETE FROM tailrace_indexes WHERE name = ?", (index,))

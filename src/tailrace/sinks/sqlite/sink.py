@@ -16,12 +16,21 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from tailrace.model.errors import ConfigError, NeedsOperator, Transient, UsageError
-from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Hit, Marker, Rejection
+from tailrace.sinks.contract import (
+    DocumentBatch,
+    DocumentReport,
+    DocumentSink,
+    Held,
+    Hit,
+    Marker,
+    Rejection,
+)
 from tailrace.sinks.sqlite import generations, search
 from tailrace.sinks.sqlite.client import connect, reading, translated, words_of, writing
 from tailrace.sinks.sqlite.config import SqliteStoreConfig
@@ -135,6 +144,20 @@ class SqliteSink(DocumentSink):
         connection = self._open()
         with translated(self._config):
             return generations.number_of(connection, index, generation) is not None
+
+    def look(self, index: str) -> Held:
+        if not Path(self._config.path).is_file():
+            return Held()
+        connection = connect(self._config, "ro")
+        try:
+            with reading(connection, self._config):
+                found = generations.look(connection, index)
+        finally:
+            connection.close()
+        if found is None:
+            return Held()
+        name, marker, documents = found
+        return Held(name, None if marker is None else Marker(**json.loads(marker)), documents)
 
     def publish(self, index: str, marker: Marker) -> None:
         connection = self._open()

@@ -1,0 +1,118 @@
+"""`tailrace indexes`: what there is of each index."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import typer
+
+from tailrace.cli.options import AnswerFormat, ConfigPath, Format, LockPath, load, pasteable
+from tailrace.cli.screen import answers, columns, counted, messages, plain, seconds
+
+if TYPE_CHECKING:
+    from tailrace.app.looking import IndexesLook, IndexLook, SinkLook
+
+
+def command(
+    context: typer.Context,
+    config: ConfigPath = None,
+    locked: LockPath = None,
+    answer: AnswerFormat = Format.text,
+) -> None:
+    """Show each index: what readers see of it, what is being filled, and what it waits for.
+
+    Asks the sinks which generation they show and how many documents it has, where that is cheap, and compares
+    the schema that it was filled with to the file's. Works while the pipeline runs and while it does not, and
+    disturbs neither.
+
+    Example: `tailrace indexes --format json | jq '.indexes[] | select(.state != "complete")'`
+    """
+    from tailrace import app
+
+    found = app.indexes(load(context, config, locked))
+    if answer is Format.json:
+        typer.echo(json.dumps(asdict(found), indent=2))
+    elif not found.indexes:
+        plain(messages(), "the file has no index")
+    else:
+        _show(found)
+
+
+def _show(found: IndexesLook) -> None:
+    console = answers()
+    for at, index in enumerate(found.indexes):
+        if at:
+            console.print()
+        plain(console, index.name, "bold")
+        for line in columns([(f"  {name}", text) for name, text in _facts(index)]):
+            console.print(line)
+
+
+def _facts(index: IndexLook) -> list[tuple[str, str]]:
+    facts = [("state", _state(index))]
+    if index.filling is not None:
+        facts.append(("filling", _filling(index)))
+    facts += [(f"sink {one.sink}", _sink(one)) for one in index.sinks]
+    if index.still is not None:
+        why = f"stands still since {index.still.time}, position {index.still.position}"
+        facts.append(("readers", f"{why}: its schema is not the file's any more"))
+    if index.schema_hash is not None:
+        facts.append(("schema", _schema(index)))
+    if index.problem is not None:
+        facts.append(("problem", index.problem))
+    if index.dead_letters:
+        listing = pasteable("tailrace deadletters list")
+        facts.append(("rejected", f"{counted(index.dead_letters, 'dead letter')} ({listing})"))
+    return facts
+
+
+def _state(index: IndexLook) -> str:
+    words = {
+        "disabled": "disabled in the file",
+        "new": "not filled yet: the next run does it",
+        "waiting": f"waits for {index.waits_for}",
+        "filling": "being filled",
+        "complete": f"complete, as of position {index.position}",
+    }[index.state]
+    if index.requested:
+        words += "; to be filled again: somebody asked for it"
+    elif index.reason and index.state == "complete":
+        words += f"; to be filled again: {index.reason}"
+    elif index.reason:
+        words += f" ({index.reason})"
+    return words
+
+
+def _filling(index: IndexLook) -> str:
+    parts = [str(index.filling)]
+    if index.rows_done is not None and index.rows is not None:
+        parts.append(f"about {index.rows_done:,} of {index.rows:,}")
+    if index.rate is not None:
+        parts.append(f"{index.rate:,.0f}/s")
+    if index.seconds_left is not None:
+        parts.append(f"{seconds(index.seconds_left)} left")
+    if index.waits_for is not None:
+        parts.append(f"waits for {index.waits_for}")
+    return ", ".join(parts)
+
+
+def _sink(one: SinkLook) -> str:
+    if one.problem is not None:
+        return one.problem
+    if one.shown is None:
+        return "nothing yet" if one.type != "stdout" else "keeps nothing"
+    parts = [f"shows {one.shown}"]
+    if one.documents is not None:
+        parts.append(counted(one.documents, "document"))
+    parts.append("complete" if one.complete else "not complete yet")
+    parts.append("in step" if one.in_step else "stands still")
+    return ", ".join(parts)
+
+
+def _schema(index: IndexLook) -> str:
+    if not index.outdated:
+        return str(index.schema_hash)
+    comes = "readers see the old one until it is filled" if index.filling else "it is filled again by a run"
+    return f"{index.schema_hash}, and readers see {index.served_hash}: {comes}"
