@@ -1,4 +1,4 @@
-"""Bulk speed of the OpenSearch sink against a plain loop that posts the same requests.
+"""Bulk speed of the OpenSearch sink against a plain loop that posts the same requests, and latency.
 
 One server, and as many connections for both. Documents are customers with their orders, nested, typed and
 analysed as the sink derives it. Both fill new indexes of the same form, one after the other, with the same
@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.measure import Figure, Outcome, at_least
+from bench.opensearch_latency import latency
 from tailrace.sinks.contract import DocumentBatch
 from tailrace.sinks.opensearch import OpenSearchConfig, OpenSearchSink
 from tailrace.sinks.opensearch.encode import encode, pieces
@@ -37,6 +38,7 @@ DOCUMENTS, QUICK_DOCUMENTS = 200_000, 20_000
 BATCH, CONNECTIONS, ROUNDS = 2_000, 2, 5
 SINK, LOOP = "tailrace", "loop"
 BAR = 0.8
+CHANGES, QUICK_CHANGES = 80, 16
 _ORDERS = 3
 MAPPING: dict[str, Any] = {
     "id": {"type": "long", "nullable": False},
@@ -87,6 +89,7 @@ def run(console: Console, arguments: list[str]) -> Outcome:
                 if turn >= 0:
                     results.append(found)
                 console.print(f"round {turn + 1}: {name} {found.rate:,.0f} documents/s", highlight=False)
+        waited, waits = latency(server.url, options.changes)
     finally:
         server.remove()
     _show(console, results)
@@ -95,8 +98,10 @@ def run(console: Console, arguments: list[str]) -> Outcome:
         at_least(f"bulk, {SINK} against {LOOP}, {options.connections} connections", median(ratios), BAR),
         Figure("the lowest and the highest round", min(ratios), "×"),
         Figure("", max(ratios), "×"),
+        *waited,
     ]
-    details = [{**asdict(one), "rate": one.rate} for one in results]
+    details: list[dict[str, object]] = [{**asdict(one), "rate": one.rate} for one in results]
+    details.append(waits)
     return Outcome(figures, details, bars=not options.no_bars)
 
 
@@ -108,13 +113,14 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=BATCH, help=f"documents of a batch ({BATCH})")
     parser.add_argument("--connections", type=int, default=CONNECTIONS, help=f"connections ({CONNECTIONS})")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"how often both are measured ({ROUNDS})")
+    parser.add_argument("--changes", type=int, default=CHANGES, help=f"changes to wait for ({CHANGES})")
     parser.add_argument("--quick", action="store_true", help=f"only {QUICK_DOCUMENTS} documents, one round")
     parser.add_argument("--no-bars", action="store_true", help="end with 0 also when a bar was missed")
     options = parser.parse_args(arguments)
     if options.quick:
-        options.documents, options.rounds = QUICK_DOCUMENTS, 1
-    if min(options.documents, options.batch, options.connections, options.rounds) < 1:
-        parser.error("numbers must be at least 1")
+        options.documents, options.rounds, options.changes = QUICK_DOCUMENTS, 1, QUICK_CHANGES
+    if min(options.documents, options.batch, options.connections, options.rounds) < 1 or options.changes < 8:
+        parser.error("numbers must be at least 1, --changes 8")
     return options
 
 

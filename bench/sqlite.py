@@ -10,16 +10,14 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from rich.console import Console
 
 import tailrace
+from bench.empty import empty_batches
 from bench.measure import Figure, PeakMemory, at_least, at_most, p50, p90, stopwatch
 from tailrace.spark.session import open_session
 
@@ -180,62 +178,13 @@ def latency(spark: SparkSession, home: Path) -> list[Figure]:
         query.stop()
         connection.close()
     waits = waits[LATENCIES // 4 :]
-    empty = empty_batches(spark, home)
+    empty = empty_batches(spark, home, 2 * LATENCIES)
     return [
         Figure("empty micro-batch, p50", p50(empty) * 1000, "ms"),
         Figure("commit → foreachBatch, p50", p50(waits) * 1000, "ms"),
         Figure("commit → foreachBatch, p90", p90(waits) * 1000, "ms"),
         at_most("latency p50 against an empty micro-batch", p50(waits) / p50(empty), 2.5),
     ]
-
-
-class EmptySource(DataSource):  # type: ignore[misc]
-    """A source whose micro-batches hold nothing."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "bench_empty"
-
-    def schema(self) -> str:
-        return "id long"
-
-    def streamReader(self, schema: Any) -> EmptyReader:
-        return EmptyReader()
-
-
-class EmptyReader(DataSourceStreamReader):  # type: ignore[misc]
-    """Always one batch further."""
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"at": 0}
-
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        return {"at": start["at"] + 1}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return [InputPartition(0)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
-
-def empty_batches(spark: SparkSession, home: Path) -> list[float]:
-    """Seconds of each empty micro-batch, back to back, with the same kind of sink."""
-    spark.dataSource.register(EmptySource)
-    ends: list[float] = []
-
-    def sink(frame: DataFrame, _: int) -> None:
-        frame.toArrow()
-        ends.append(time.perf_counter())
-
-    query = spark.readStream.format("bench_empty").load().writeStream.foreachBatch(sink)
-    running = query.option("checkpointLocation", str(home / "empty-check")).start()
-    deadline = time.monotonic() + 60
-    while len(ends) < LATENCIES * 2 and time.monotonic() < deadline:
-        running.awaitTermination(0.1)
-    running.stop()
-    gaps = [after - before for before, after in pairwise(ends)]
-    return gaps[len(gaps) // 4 :]
 
 
 def big_transaction(spark: SparkSession, home: Path) -> list[Figure]:
