@@ -94,7 +94,8 @@ def index_body(
     templates: list[dict[str, Any]] = []
     ranks: set[tuple[str, ...]] = set()
     within: dict[str, dict[str, Any]] = {"": root}
-    for path, said in mapping.items():
+    # A mapping that the cluster kept has its fields in any order, the inner ones before what they are in.
+    for path, said in sorted(mapping.items()):
         above, _, name = path.rpartition(".")
         if not above and name in RESERVED:
             raise ConfigError(
