@@ -60,6 +60,10 @@ class DeadLetters:
         """The file."""
         return self._directory / NAME
 
+    def clock(self) -> str:
+        """The time as letters have it."""
+        return self._time()
+
     def append(self, index: str, version: int, rejected: Sequence[Rejection]) -> None:
         """Write rejections down, durably, all of them or none."""
         if not rejected:
@@ -78,17 +82,19 @@ class DeadLetters:
                 found[letter.index, letter.id] = letter
         return list(found.values())
 
-    def forget(self, index: str, ids: Collection[str] | None = None, *, older: int | None = None) -> None:
+    def forget(
+        self, index: str, ids: Collection[str] | None = None, *, older: tuple[int, str] | None = None
+    ) -> None:
         """The documents of these ids are built again, or all of the index: their letters are void.
 
-        With `older` only letters of versions below it.
+        With `older` only letters before this version and time.
         """
         if ids is not None and not ids:
             return
 
         def void(one: DeadLetter) -> bool:
             named = one.index == index and (ids is None or one.id in ids)
-            return named and (older is None or one.version < older)
+            return named and (older is None or (one.version, one.time) < older)
 
         with self._locked():
             before = list(self._read())

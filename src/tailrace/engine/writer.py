@@ -61,6 +61,8 @@ class BatchWriter:
         self._pool = ThreadPoolExecutor(PARALLEL_TABLES, thread_name_prefix="tailrace-mirror")
         for feed in spec.feeds:
             feed.sink.watch(self._waiting)
+        for index in spec.indexes:
+            index.sink.watch(self._waiting)
         self.error: BaseException | None = None
         self.batches = 0
         self.rows = 0
@@ -89,6 +91,8 @@ class BatchWriter:
         """A stop was asked for: sinks give up waiting for their destination."""
         for feed in self._spec.feeds:
             feed.sink.hurry()
+        for index in self._spec.indexes:
+            index.sink.hurry()
 
     def close(self) -> None:
         """End the threads and let go of the destinations."""

@@ -251,7 +251,7 @@ class Indexes:
                 horizon=batch.horizon,
                 copied=end if self._by_joins(index, cursor.plan, spark) else 0,
                 tables=tables,
-                begun=end,
+                begun=(end, self._letters.clock() if self._letters is not None else ""),
                 asked=why == ASKED,
             )
             return self._begun(index, new, before, why, patiently)

@@ -32,9 +32,9 @@ class IndexState:
     these changes, changes may have been missed. `again` says why it is to be filled again, from the next
     snapshot of its root on.
 
-    `begun` is the position that its filling began at, and `asked` says that it is filled because somebody
-    asked for it, by a snapshot for it alone. `before` is the generation that readers see until this one is
-    complete. It gets the changes too, unless it stands `still`.
+    `begun` is the position and time that its filling began at, and `asked` says that it is filled because
+    somebody asked for it, by a snapshot for it alone. `before` is the generation that readers see until this
+    one is complete. It gets the changes too, unless it stands `still`.
     """
 
     root: str
@@ -48,7 +48,7 @@ class IndexState:
     marker: Marker | None = None
     again: str = ""
     sinks: tuple[str, ...] = ()
-    begun: int = 0
+    begun: tuple[int, str] = (0, "")
     asked: bool = False
     before: IndexState | None = None
     still: Still | None = None
@@ -101,7 +101,7 @@ class States:
 def _state(body: dict[str, Any]) -> IndexState:
     marker, before, still = body.pop("marker"), body.pop("before", None), body.pop("still", None)
     return IndexState(
-        **{**body, "sinks": tuple(body.get("sinks", ()))},
+        **{**body, "sinks": tuple(body.get("sinks", ())), "begun": tuple(body.get("begun", (0, "")))},
         marker=None if marker is None else Marker(**marker),
         before=None if before is None else _state(before),
         still=None if still is None else Still(**still),
