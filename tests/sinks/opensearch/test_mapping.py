@@ -653,6 +653,8 @@ def test_every_kind_of_the_language_is_accepted(shelves: Shelves) -> None:
 
 def test_a_hash_tells_what_changes_how_documents_are_stored_and_nothing_else() -> None:
     fields = " - text: v\n - enum: e\n   variants: [b, a]"
+    mapping = mapped(fields + FAMILY + " - map: m\n   values: text\n - map: l\n   values: long")
+    assert mapping_hash(index_body(mapping)) == mapping_hash(index_body(dict(reversed(mapping.items()))))
     mapping = mapped(fields)
     first = mapping_hash(index_body(mapping))
     same = [
