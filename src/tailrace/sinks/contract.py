@@ -282,6 +282,18 @@ class DocumentSink(ABC):
     # Documents can be read again. A stream of them keeps none, and nothing about them.
     keeps: bool = True
 
+    def watch(self, waiting: Callable[[str, float], None]) -> None:  # noqa: B027 - most sinks never wait
+        """Before the first call: whom to tell why, and for how many seconds, the sink waits to try again.
+
+        For a sink that retries by itself, in the driver. Executors let the engine know when they give up.
+        """
+
+    def hurry(self) -> None:  # noqa: B027 - most sinks never wait
+        """A stop was asked for: a call that waits for its destination raises Transient instead, for good.
+
+        May come at any time, from another thread.
+        """
+
     @abstractmethod
     def ensure(self, index: str, generation: str, mapping: Mapping[str, Any]) -> None:
         """Make sure that the generation can take documents of this mapping; ConfigError where it never could.

@@ -34,6 +34,14 @@ class FanOut(DocumentSink):
     def __reduce__(self) -> tuple[Any, ...]:
         return (FanOut, (self.sinks,))
 
+    def watch(self, waiting: Callable[[str, float], None]) -> None:
+        for sink in self.sinks.values():
+            sink.watch(waiting)
+
+    def hurry(self) -> None:
+        for sink in self.sinks.values():
+            sink.hurry()
+
     def ensure(self, index: str, generation: str, mapping: Mapping[str, Any]) -> None:
         self._all(lambda sink: sink.ensure(index, generation, mapping))
 
