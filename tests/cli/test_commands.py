@@ -24,6 +24,13 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_status_answers_without_loading_spark_pandas_or_what_builds_documents(shop: Path) -> None:
+    done = tailrace(shop, "status", extra={"PYTHONPROFILEIMPORTTIME": "1"})
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "tailrace.engine.status" in loaded
+    assert not {"pyspark", "pandas", "sqlglot", "deltalake"} & loaded
+
+
 def test_check_tells_findings_with_severity_and_remedy(shop: Path) -> None:
     (shop / "tailrace.toml").write_text(MIRRORS + '\n[[table]]\nname = "loose"\n')
     done = tailrace(shop, "check", "--format", "json")

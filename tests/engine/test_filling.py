@@ -102,7 +102,7 @@ def filled(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) 
     database.drop()
 
 
-@pytest.mark.parametrize("backfill", ["source", "spark"])
+@pytest.mark.parametrize("backfill", ["source", pytest.param("spark", marks=pytest.mark.long)])
 def test_what_changes_while_an_index_is_filled_wins_over_what_was_read(filled: Filled, backfill: str) -> None:
     """Chunks come two at a time: after the first batch most documents are not written yet."""
 

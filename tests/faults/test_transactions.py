@@ -117,7 +117,7 @@ def large(r: Rig, rows: int) -> None:
     assert len(r.commits()) > len(before)
 
 
-@databases(long="postgres")
+@pytest.mark.long
 def test_three_hundred_thousand_rows_of_one_transaction_survive_kills_in_the_middle(rig: Make) -> None:
     large(rig(rows=10, maxRowsPerTrigger=1000), 300_000)
 

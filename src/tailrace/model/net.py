@@ -27,7 +27,7 @@ from tailrace.model.render import field_of, in_order, optional
 from tailrace.model.table import TableSchema
 
 Ints = npt.NDArray[np.int64]
-_OPS = pa.array([op.value for op in (Op.INSERT, Op.UPDATE, Op.READ, Op.DELETE, Op.TRUNCATE, Op.SNAPSHOT)])
+_OPS = [op.value for op in (Op.INSERT, Op.UPDATE, Op.READ, Op.DELETE, Op.TRUNCATE, Op.SNAPSHOT)]
 _UPDATE, _DELETE, _FIRST_MARKER = 1, 3, 4
 _META = ("position", "seq", "ts")
 
@@ -90,7 +90,9 @@ class Rows:
         self.batches = batches
         self.starts = np.concatenate(([0], np.cumsum([len(batch) for batch in batches]))).astype(np.int64)
         self.count = int(self.starts[-1])
-        self.ops: Ints = self._ints([pc.index_in(b.data.column("op"), value_set=_OPS) for b in batches])
+        # Not at import: the first array of a process makes Arrow import pandas.
+        known = pa.array(_OPS)
+        self.ops: Ints = self._ints([pc.index_in(b.data.column("op"), value_set=known) for b in batches])
         self.position = self._ints([b.data.column("position") for b in batches])
         self.seq = self._ints([b.data.column("seq") for b in batches])
 

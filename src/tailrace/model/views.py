@@ -43,11 +43,9 @@ META = (
     pa.field("_commit_timestamp", TS),
     pa.field("_absent", NAMES),
 )
-_OPS = pa.array(["c", "u", "d", "r", "t", "s"])
+_OPS = ["c", "u", "d", "r", "t", "s"]
 _UPDATE, _DELETE = 1, 2
-_TYPES = pa.array(
-    ["insert", "update_postimage", "delete", "insert", "truncate", "snapshot", "update_preimage"]
-)
+_TYPES = ["insert", "update_postimage", "delete", "insert", "truncate", "snapshot", "update_preimage"]
 _PREIMAGE = 6
 
 
@@ -179,7 +177,9 @@ def table_view(batch: ChangeBatch) -> pa.RecordBatch:
     the columns whose null means nothing.
     """
     schema = table_view_schema(batch.table)
-    ops = np.asarray(pc.index_in(batch.data.column("op"), value_set=_OPS).to_numpy(), dtype=np.int64)
+    # Not at import: the first array of a process makes Arrow import pandas.
+    known = pa.array(_OPS)
+    ops = np.asarray(pc.index_in(batch.data.column("op"), value_set=known).to_numpy(), dtype=np.int64)
     has_before = batch.data.column("before").is_valid().to_numpy(zero_copy_only=False)
     two = (ops == _UPDATE) & has_before
     rows = np.repeat(np.arange(len(ops)), 1 + two)
@@ -192,7 +192,7 @@ def table_view(batch: ChangeBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             *(_column(batch, field, source) for field in batch.table.struct),
-            _TYPES.take(pa.array(kinds)),
+            pa.array(_TYPES).take(pa.array(kinds)),
             batch.data.column("position").take(picked),
             batch.data.column("seq").take(picked),
             batch.data.column("ts").take(picked),

@@ -270,6 +270,7 @@ def pages(port: int) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_pipeline_with_a_secret_leaves_it_nowhere(guarded: Database, tmp_path: Path) -> None:
     ways = Ways(guarded, tmp_path.parent)

@@ -10,8 +10,3 @@ An index is filled by a snapshot of its root table: the rows' keys come through 
 so filling is parallel, resumed by chunk, can be paused, and changes flow meanwhile. Every filling writes a
 generation of its own, which readers see once it is complete.
 """
-
-from tailrace.engine.documents.indexes import Indexes
-from tailrace.engine.documents.state import IndexState, States
-
-__all__ = ["IndexState", "Indexes", "States"]
