@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.changelog.filesystem import open_filesystem
-from tailrace.engine.documents.indexes import Indexes
+from tailrace.engine.documents.indexes import Batch, Indexes
 from tailrace.engine.documents.state import States
-from tailrace.engine.documents.indexes import Batch
 from tailrace.engine.gate import Closed, Gate
 from tailrace.engine.progress import logged
 from tailrace.engine.quarantine import Quarantine
