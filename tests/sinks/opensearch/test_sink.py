@@ -16,6 +16,7 @@ import pytest
 
 from tailrace.model.errors import ConfigError, NeedsOperator
 from tailrace.model.secret import Secret
+from tailrace.sinks.contract import Held
 from tailrace.sinks.opensearch import Credential, OpenSearchConfig, OpenSearchSink
 from tailrace.sinks.opensearch import sink as sink_module
 from tailrace.sinks.opensearch.bulk import reason
@@ -233,6 +234,11 @@ def test_what_is_stored_otherwise_is_not_taken_for_complete(
     for other in (changed, make(analysis="icu"), make(pipeline="another")):
         assert other.seeded(index) is None
         assert not other.holds(index, FIRST)
+        # What readers see can follow all the same while it is filled again.
+        assert other.holding(index, FIRST) is other
+        assert other.look(index) == Held(FIRST, None, 1)
+    assert make().look(index) == Held(FIRST, MARKER, 1)
+    assert make().look(f"{index}_nowhere") == Held()
     # Filled again under the same name it is another one, beside what readers see.
     fill(changed, index, FIRST, {"b": {"n": 1}})
     assert found(opensearch, index) == {"a"}

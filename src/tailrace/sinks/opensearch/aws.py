@@ -30,7 +30,10 @@ def signed(
     at = (now or datetime.datetime.now(datetime.UTC)).strftime("%Y%m%dT%H%M%SZ")
     parts = urlsplit(url)
     digest = hashlib.sha256(body or b"").hexdigest()
-    headers = {"host": parts.netloc, "x-amz-content-sha256": digest, "x-amz-date": at}
+    headers = {"host": parts.netloc, "x-amz-date": at}
+    if service == "aoss":
+        # The serverless service wants it said.
+        headers["x-amz-content-sha256"] = digest
     if token is not None:
         headers["x-amz-security-token"] = token
     names = ";".join(sorted(headers))

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import urllib3
-from urllib3.exceptions import HTTPError, SSLError
+from urllib3.exceptions import HTTPError, InsecureRequestWarning, SSLError
 
 from tailrace.model.errors import ConfigError, NeedsOperator, Transient
 from tailrace.sinks.opensearch.aws import Keys, signed
@@ -296,6 +296,8 @@ def _tls(config: OpenSearchConfig, scheme: str) -> dict[str, Any]:
     if not config.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+        # It was asked for, and would be told with every connection.
+        urllib3.disable_warnings(InsecureRequestWarning)
     return {"ssl_context": context}
 
 

@@ -28,6 +28,7 @@ from typing import Any
 from tailrace.model.errors import ConfigError, NeedsOperator, Transient
 from tailrace.sinks.contract import Marker
 from tailrace.sinks.opensearch.client import Again, Client, Patience
+from tailrace.sinks.opensearch.mapping import canonical, index_body
 
 FORMAT = 1
 # While readers see a first filling it is refreshed now and then; one that nobody sees never is.
@@ -110,8 +111,6 @@ class Generations:
 
     def form(self, mapping: Mapping[str, Any]) -> str:
         """A hash of everything that decides how documents of this mapping are stored."""
-        from tailrace.sinks.opensearch.mapping import canonical
-
         text = "\n".join([str(FORMAT), self._config.pipeline or "", canonical(self._body(mapping))])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -256,8 +255,6 @@ class Generations:
             )
 
     def _body(self, mapping: Mapping[str, Any]) -> dict[str, Any]:
-        from tailrace.sinks.opensearch.mapping import index_body
-
         config = self._config
         return index_body(
             mapping,

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.model.errors import NeedsOperator, Transient, UsageError
-from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Marker
+from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Held, Marker
 from tailrace.sinks.opensearch.bulk import Bulk, Gone
 from tailrace.sinks.opensearch.client import Client, Patience
 from tailrace.sinks.opensearch.config import OpenSearchConfig
@@ -74,6 +74,19 @@ class OpenSearchSink(DocumentSink):
         generations = self._begin().generations
         found = generations.find(index).writable(generation)
         return found is not None and generations.fits(found)
+
+    def holding(self, index: str, generation: str) -> DocumentSink | None:
+        """One that is stored otherwise than it would be now can be written all the same."""
+        return self if self._begin().generations.find(index).writable(generation) is not None else None
+
+    def look(self, index: str) -> Held:
+        opened = self._begin()
+        shown = opened.generations.find(index).shown
+        if shown is None:
+            return Held()
+        marker = shown.marker if opened.generations.fits(shown) else None
+        found = opened.client.ask(opened.patience, "GET", f"/{shown.place}/_count", allow=(404,))
+        return Held(shown.name, marker, found.json.get("count"))
 
     def publish(self, index: str, marker: Marker) -> None:
         try:
