@@ -87,4 +87,4 @@ def test_a_kill_beside_a_cancel_leaves_an_index_in_step(rig: Make, kind: str, po
         wait_until(lambda: control.state(filling) in ("cancelled", "complete"), timeout=60, what="an end")
         arrive(r)
     documents(r).check()
-    r.settle()
+    assert r.pipe.terminate()["error"] is None
