@@ -20,7 +20,8 @@ setup: $(STAMP) ## Install system packages and the locked environment (.venv); i
 $(STAMP): requirements.lock pyproject.toml scripts/setup scripts/system-packages
 	@scripts/setup
 
-demo: $(STAMP) ## Run the demonstration (DEMO_SECONDS=… to end it by itself)
+demo: $(STAMP) ## Run the demonstration (DEMO_SECONDS=… ends it by itself, SINK=opensearch has servers)
+	@test "$(SINK)" != opensearch || scripts/test-servers
 	@$(BIN)/python -m tailrace.demo
 
 test: $(STAMP) ## Run the tests, in random order, two at a time (PROCESSES=0 for one; TESTS=… chooses)

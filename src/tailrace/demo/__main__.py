@@ -1,4 +1,7 @@
-"""`python -m tailrace.demo`, which is what `make demo` runs. DEMO_SECONDS=20 ends it by itself."""
+"""`python -m tailrace.demo`, which is what `make demo` runs.
+
+DEMO_SECONDS=20 ends it by itself, SINK=opensearch has it play with servers.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ from pathlib import Path
 
 from tailrace.cli.screen import show_error
 from tailrace.demo.show import perform, seconds_from
+from tailrace.demo.stages import chosen
 from tailrace.model.errors import TailraceError
 
 
 def main() -> int:
     """Run the demonstration in ./demo."""
     try:
-        return perform(Path("demo"), seconds_from(os.environ))
+        return perform(Path("demo"), seconds_from(os.environ), chosen(os.environ))
     except TailraceError as error:
         show_error(error)
         return error.exit_code

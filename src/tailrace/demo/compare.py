@@ -1,13 +1,14 @@
-"""Is a mirror equal to its table? Plain `sqlite3` against `deltalake`; no code of the pipeline's."""
+"""Is a mirror equal to its table? Plain SQL of SQLite against `deltalake`; no code of the pipeline's."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+from tailrace.demo.database import Database, connect
 
 Rows = dict[tuple[Any, ...], tuple[Any, ...]]
 
@@ -28,30 +29,27 @@ class Difference:
         return self.missing == self.extra == self.different == 0
 
 
-def compare(shop: Path, lake: Path, tables: Iterable[str]) -> list[Difference]:
+def compare(shop: str, lake: Path, tables: Iterable[str]) -> list[Difference]:
     """Compare every table with its mirror, all keys and all values, at one moment of the source."""
-    connection = sqlite3.connect(f"file:{shop}?mode=ro", uri=True)
-    try:
-        connection.execute("BEGIN")
-        return [_compare(connection, lake, table) for table in tables]
-    finally:
-        connection.close()
+    with connect(shop, reading=True) as source:
+        source.begin_reading()
+        return [_compare(source, lake, table) for table in tables]
 
 
-def _compare(connection: sqlite3.Connection, lake: Path, table: str) -> Difference:
-    info = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
+def _compare(source: Database, lake: Path, table: str) -> Difference:
+    info = source.execute(f'PRAGMA table_info("{table}")').fetchall()
     columns = [column[1] for column in info]
     key = [column[1] for column in sorted(info, key=lambda column: column[5]) if column[5]]
-    source = _keyed(connection.execute(f'SELECT * FROM "{table}"').fetchall(), columns, key)
+    wanted = _keyed(source.execute(f'SELECT * FROM "{table}"').fetchall(), columns, key)
     mirrored = _mirrored(lake / table, columns)
     mirror = _keyed(mirrored, columns, key)
     return Difference(
         table,
-        rows=len(source),
-        missing=len(source.keys() - mirror.keys()),
+        rows=len(wanted),
+        missing=len(wanted.keys() - mirror.keys()),
         # A key that is there twice is one row too many.
-        extra=len(mirror.keys() - source.keys()) + len(mirrored) - len(mirror),
-        different=sum(source[found] != mirror[found] for found in source.keys() & mirror.keys()),
+        extra=len(mirror.keys() - wanted.keys()) + len(mirrored) - len(mirror),
+        different=sum(wanted[found] != mirror[found] for found in wanted.keys() & mirror.keys()),
     )
 
 

@@ -5,38 +5,21 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tailrace.demo import shop
+from tailrace.config import Config, load_config
 from tailrace.model.errors import ConfigError
 
-_MARK = "# Tailrace's demonstration: this directory is made anew at each start.\n"
-_CONFIG = (
-    _MARK
-    + """
+MARK = "# Tailrace's demonstration: this directory is made anew at each start.\n"
+# What every demonstration has. For a short run the JVM compiles quickly instead of well, and starts sooner.
+_COMMON = """
 name = "demo"
 
-[source]
-url = "sqlite:shop.db"
-
-[sinks.lake]
-type = "delta"
-path = "lake"
-
 [spark]
-# For a short run: the JVM compiles quickly instead of well, and starts some seconds sooner.
 "spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-[[table]]
-name = "*"
-
-[sinks.documents]
-type = "sqlite"
-path = "documents.db"
 
 [[index]]
 name = "customers"
 schema = "customers.schema.yml"
 """
-)
 _SCHEMA = """\
 # A customer with everything that was ordered: one document for each row of customers.
 version: 1
@@ -86,19 +69,24 @@ fields:
 """
 
 
-def prepare(directory: Path) -> Path:
-    """A fresh shop and its tailrace.toml, whose path is returned. A directory that is not ours is refused."""
+def prepare(directory: Path) -> None:
+    """An empty directory that is known as ours. One that is not ours is refused."""
     config = directory / "tailrace.toml"
     if directory.exists() and any(directory.iterdir()):
-        if not (config.is_file() and config.read_text(encoding="utf-8").startswith(_MARK)):
+        if not (config.is_file() and config.read_text(encoding="utf-8").startswith(MARK)):
             raise ConfigError(
                 f"{directory} is not the demonstration's directory, so it is left as it is",
                 remedy=f"move {directory} away, or start the demonstration elsewhere",
             )
         shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    # First, so that a start that is interrupted here is known as ours.
-    config.write_text(_CONFIG, encoding="utf-8")
+    # First, so that a start that is interrupted is known as ours.
+    config.write_text(MARK, encoding="utf-8")
+
+
+def configure(directory: Path, text: str) -> Config:
+    """The pipeline of a prepared directory: `text` says from where, and into what."""
     (directory / "customers.schema.yml").write_text(_SCHEMA, encoding="utf-8")
-    shop.create(directory / "shop.db")
-    return config
+    config = directory / "tailrace.toml"
+    config.write_text(MARK + _COMMON + text, encoding="utf-8")
+    return load_config(config, environ={})

@@ -49,16 +49,26 @@ class Recent(FeedSink):
 
 
 def _text(batch: ChangeBatch, row: dict[str, Any]) -> tuple[str, str, str]:
-    image = row["after"] or row["before"] or {}
-    key = batch.table.identity
-    old = row["before"] or {}
-    moved = row["op"] == Op.UPDATE and any(old.get(name) != image.get(name) for name in key)
-    shown = _names(old, key) + " → " + _names(image, key) if moved else _names(image, key)
-    changed = [
-        name for name in image if row["op"] == Op.UPDATE and name not in key and old.get(name) != image[name]
-    ]
-    rest = ", ".join(f"{name}: {old.get(name)} → {image[name]}" for name in changed[:2])
+    image, key = row["after"] or row["before"] or {}, batch.table.identity
+    shown, rest = _names(image, key), ""
+    if row["op"] == Op.UPDATE:
+        absent = row.get("before_absent") or ()
+        old = {name: value for name, value in (row["before"] or {}).items() if name not in absent}
+        if old and _names(old, key) != shown:
+            shown = f"{_names(old, key)} → {shown}"
+        rest = ", ".join(_changes({name: image[name] for name in image if name not in key}, old)[:2])
     return WORDS.get(Op(row["op"]), "row"), batch.table.ref.name, f"{shown}  {rest}".strip()
+
+
+def _changes(image: dict[str, Any], old: dict[str, Any]) -> list[str]:
+    """What changed; the new values where the log has no old ones."""
+    if not old.keys() & image.keys():
+        return [f"{name}: {value}" for name, value in image.items()]
+    return [
+        f"{name}: {old[name]} → {value}"
+        for name, value in image.items()
+        if name in old and old[name] != value
+    ]
 
 
 def _names(image: dict[str, Any], key: Sequence[str]) -> str:

@@ -1,24 +1,20 @@
 """The demonstration's course: start everything, show it, let it catch up, compare.
 
-The pipeline runs on a thread of its own; the main thread draws, and takes the signals. Traffic is another
-process, which is ended whatever happens.
+The pipeline runs on a thread of its own; the main thread draws, and takes the signals. Traffic and servers
+are other processes, which are ended whatever happens.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import shlex
 import signal
-import sqlite3
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -26,12 +22,17 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from tailrace import app
+from tailrace.app.parts import captured_tables
 from tailrace.cli.run import ABORTED, end_children, noise_into
 from tailrace.cli.screen import WIDE
 from tailrace.cli.watch import Watch
-from tailrace.config import Config, load_config
-from tailrace.demo import compare, place, rebuild, shop
+from tailrace.config import Config
+from tailrace.demo import compare, rebuild, shop
+from tailrace.demo.database import Database, connect
+from tailrace.demo.processes import Stopped, end, traffic
 from tailrace.demo.recent import Recent
+from tailrace.demo.stages import Asked, Stage
+from tailrace.demo.store import INDEX
 from tailrace.demo.view import DocumentsPicture, Picture, TablePicture, line, render, result
 from tailrace.engine.pipeline import Pipeline
 from tailrace.engine.progress import committed
@@ -44,9 +45,10 @@ CATCH_UP_SECONDS = 120.0
 class Runner(threading.Thread):
     """Spark and the pipeline."""
 
-    def __init__(self, config: Config, watch: Watch, recent: Recent) -> None:
+    def __init__(self, stage: Stage, watch: Watch, recent: Recent) -> None:
         super().__init__(name="demo-pipeline", daemon=True)
-        self._config = config
+        self._config = stage.config
+        self._ready = stage.ready
         self._watch = watch
         self._recent = recent
         self._pipeline: Pipeline | None = None
@@ -57,9 +59,13 @@ class Runner(threading.Thread):
         """Start Spark, run the pipeline until it is stopped, stop Spark."""
         try:
             spec = app.pipeline_spec(self._config)
-            feed = Feed(frozenset(mirror.table for mirror in spec.mirrors), self._recent, snapshot=False)
+            with app.opened(self._config) as capture:
+                tables = frozenset(captured_tables(self._config, capture))
+            feed = Feed(tables, self._recent, snapshot=False)
             spec = dataclasses.replace(spec, feeds=(feed,))
             with noise_into(app.spark_log_of(self._config)), app.spark_session(self._config) as spark:
+                self._watch.state("Waiting for servers")
+                self._ready(self._asked.is_set)
                 self._pipeline = Pipeline(
                     spec, spark, release=app.release(self._config), observer=self._watch
                 )
@@ -78,33 +84,35 @@ class Runner(threading.Thread):
 class Show:
     """Collects what is shown."""
 
-    def __init__(self, directory: Path, config: Config, seconds: float | None) -> None:
-        self.directory = directory
-        self.config = config
+    def __init__(self, stage: Stage, source: Database, seconds: float | None) -> None:
+        self.stage = stage
         self.seconds = seconds
         self.watch = Watch()
         self.recent = Recent()
         self.began = time.monotonic()
         self.first_rows: float | None = None
         self.state: str | None = None
+        self._source = source
 
     def picture(self) -> Picture:
-        """This moment. The source and the mirrors are looked at anew."""
-        look, now = self.watch.look(), time.monotonic()
+        """This moment. The source, the mirrors and the store are looked at anew."""
+        look, now, stage = self.watch.look(), time.monotonic(), self.stage
         counts, tables = self.recent.counts(), []
-        source = _source_rows(self.directory / "shop.db")
-        for name in shop.TABLES:
-            mirror = _mirror_rows(self.directory / "lake" / name)
+        source = shop.counts(self._source, stage.tables)
+        for name in stage.tables:
+            mirror = None if stage.lake is None else _mirror_rows(stage.lake / name)
             tables.append(TablePicture(name, source[name], mirror, counts.get(name, 0)))
-        kept = rebuild.count(self.directory / "documents.db")
-        documents = DocumentsPicture(rebuild.INDEX, source[rebuild.INDEX], kept, look.documents)
-        if self.first_rows is None and any(table.mirror for table in tables):
+        documents = DocumentsPicture(INDEX, source[INDEX], stage.store.count(), look.documents)
+        shown = documents.kept if stage.lake is None else any(table.mirror for table in tables)
+        if self.first_rows is None and shown:
             self.first_rows = now
         return Picture(
+            names=stage.names,
             state=self.state or look.state,
             elapsed=now - self.began,
             left=self._left(now),
             lag_changes=look.lag_changes,
+            lag_bytes=look.lag_bytes,
             lag_seconds=look.lag_seconds,
             rate=look.rate,
             tables=tables,
@@ -113,7 +121,7 @@ class Show:
         )
 
     def over(self) -> bool:
-        """Whether the time is up: it counts from the first mirrored rows."""
+        """Whether the time is up: it counts from the first rows or documents that arrived."""
         left = self._left(time.monotonic())
         return left is not None and self.first_rows is not None and left <= 0
 
@@ -121,17 +129,6 @@ class Show:
         if self.seconds is None:
             return None
         return max(0.0, self.seconds - (now - self.first_rows if self.first_rows is not None else 0))
-
-
-def _source_rows(path: Path) -> dict[str, int]:
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)
-    try:
-        return {
-            name: int(connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0])
-            for name in shop.TABLES
-        }
-    finally:
-        connection.close()
 
 
 def _mirror_rows(path: Path) -> int | None:
@@ -145,32 +142,6 @@ def _mirror_rows(path: Path) -> int | None:
     except DeltaError:
         # The table is being created at this very moment.
         return None
-
-
-@contextlib.contextmanager
-def traffic(path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process that trades in the shop; it is gone at the end."""
-    # A session of its own: Ctrl-C is for this process, which then ends the traffic in its order.
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tailrace.demo.traffic", str(path)],
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        end(process)
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process and wait for it."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 class Display:
@@ -199,36 +170,44 @@ class Display:
         """Show a picture."""
         if self._live is not None:
             self._live.update(render(picture, self._spinner), refresh=True)
-        elif time.monotonic() - self._last >= (1 if any(table.mirror for table in picture.tables) else 5):
+        elif time.monotonic() - self._last >= (1 if picture.arrived else 5):
             self._last = time.monotonic()
             self.console.print(Text(line(picture)), soft_wrap=True)
 
 
-def perform(directory: Path, seconds: float | None) -> int:
+def perform(
+    directory: Path, seconds: float | None, stage: Callable[[Path, Asked], AbstractContextManager[Stage]]
+) -> int:
     """The whole demonstration; the exit code."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
-    config = load_config(place.prepare(directory), environ={})
-    console.print(
-        Text(
-            f"A shop in {directory}/shop.db, traffic from another process, mirrors in {directory}/lake,"
-            f" documents in {directory}/documents.db."
-        )
-    )
     asked = _signals(console)
-    show = Show(directory, config, seconds)
-    runner = Runner(config, show.watch, show.recent)
     try:
-        with traffic(directory / "shop.db") as trading, Display(console) as display:
+        with stage(directory, asked.is_set) as made, connect(made.shop, reading=True) as source:
+            console.print(Text(made.told), soft_wrap=True)
+            show = Show(made, source, seconds)
+            _play(made, show, console, asked)
+            return judge(made, console, show)
+    except Stopped:
+        console.print(Text("Stopped before anything was written."))
+        end_children()
+        return 0
+
+
+def _play(stage: Stage, show: Show, console: Console, asked: threading.Event) -> None:
+    """Run the pipeline until its time is up, and until it has caught up. Stopped where it had no time."""
+    runner = Runner(stage, show.watch, show.recent)
+    try:
+        with traffic(stage.shop) as trading, Display(console) as display:
             runner.start()
             _until(lambda: asked.is_set() or show.over() or not runner.is_alive(), show, display)
             show.state = "Traffic stopped; catching up"
             end(trading)
             if asked.is_set() and show.first_rows is None:
-                console.print(Text("Stopped before the first rows were mirrored."))
+                # Spark may be starting, which nothing else ends.
                 end_children()
-                return 0
+                raise Stopped
             if runner.is_alive():
-                _catch_up(config, runner, show, display)
+                _catch_up(stage.config, runner, show, display)
             show.state = "Stopping the pipeline"
             runner.stop()
             _until(lambda: not runner.is_alive(), show, display)
@@ -237,7 +216,6 @@ def perform(directory: Path, seconds: float | None) -> int:
         runner.join(30)
     if runner.error is not None:
         raise runner.error
-    return judge(directory, console, show)
 
 
 def _signals(console: Console) -> threading.Event:
@@ -257,7 +235,7 @@ def _signals(console: Console) -> threading.Event:
     return asked
 
 
-def _until(condition: Any, show: Show, display: Display) -> None:
+def _until(condition: Callable[[], bool], show: Show, display: Display) -> None:
     while not condition():
         display.draw(show.picture())
         time.sleep(0.2)
@@ -284,48 +262,31 @@ def _catch_up(config: Config, runner: Runner, show: Show, display: Display) -> N
     _until(caught_up, show, display)
 
 
-def judge(directory: Path, console: Console, show: Show) -> int:
+def judge(stage: Stage, console: Console, show: Show) -> int:
     """Compare, tell, and give the exit code: 0 only if mirrors and documents are what the source says."""
-    differences = compare.compare(directory / "shop.db", directory / "lake", shop.TABLES)
-    differences.append(rebuild.compare(directory / "shop.db", directory / "documents.db"))
+    differences = [rebuild.compare(stage.shop, stage.store)]
+    if stage.lake is not None:
+        differences[:0] = compare.compare(stage.shop, stage.lake, stage.tables)
     console.print()
-    console.print(result(differences))
+    console.print(result(differences, stage.names))
     changes = sum(show.recent.counts().values())
     equal = all(found.equal for found in differences)
     first = (show.first_rows or show.began) - show.began
+    right = "every document equals its rebuild."
+    if stage.lake is not None:
+        right = "every mirror equals its table, every document its rebuild."
     console.print(
         Text(
-            f"{changes:,} changes mirrored, {show.watch.look().documents:,} documents written; first rows"
-            f" after {first:.1f} s; "
-            + (
-                "every mirror equals its table, every document its rebuild."
-                if equal
-                else "something is NOT equal to the source."
-            ),
+            f"{changes:,} changes captured, {show.watch.look().documents:,} documents written; the first"
+            f" after {first:.1f} s; " + (right if equal else "something is NOT equal to the source."),
             style="bold green" if equal else "bold red",
         )
     )
-    console.print(Text(_look_around(directory)), soft_wrap=True)
+    console.print(Text(stage.afterwards), soft_wrap=True)
     return 0 if equal else 1
 
 
-def _look_around(directory: Path) -> str:
-    programs = Path(sys.executable).parent
-    if programs.is_relative_to(Path.cwd()):
-        programs = programs.relative_to(Path.cwd())
-    lake, config = f"{directory}/lake/orders", shlex.quote(f"{directory}/tailrace.toml")
-    # Not `to_pyarrow_table`: its threads may still run when the interpreter ends, and then abort it.
-    return (
-        f"\nLook around:\n  {programs}/tailrace status -c {config}\n"
-        f"  {programs}/tailrace search -c {config} customers kettle\n"
-        f"  {programs}/python\n"
-        "  >>> from deltalake import DeltaTable, QueryBuilder\n"
-        f'  >>> orders = QueryBuilder().register("orders", DeltaTable("{lake}"))\n'
-        '  >>> orders.execute("select * from orders limit 5").read_all()'
-    )
-
-
-def seconds_from(environ: dict[str, str] | os._Environ[str]) -> float | None:
+def seconds_from(environ: Mapping[str, str]) -> float | None:
     """How long to run, from DEMO_SECONDS; None: until Ctrl-C."""
     text = environ.get("DEMO_SECONDS", "").strip()
     if not text:
