@@ -23,7 +23,7 @@ from typing import Any, Literal
 from tests.cli.command import COMMAND
 from tests.faults.pipe import MARK, ROOT, Pipe, environment
 from tests.support.documents import grammar
-from tests.support.documents.pipelines import MARKS_TABLE, App, Home, PostgresApp
+from tests.support.documents.pipelines import MARKS_TABLE, App, Home, PostgresApp, Store
 
 Engine = Literal["loop", "spark"]
 # Keys fall from so many, so that they meet often.
@@ -142,9 +142,18 @@ class Noted:
 class World:
     """A database, a pipeline's directory, and what happens to them."""
 
-    def __init__(self, dice: random.Random, app: App, directory: Path, name: str, engine: Engine) -> None:
+    def __init__(
+        self,
+        dice: random.Random,
+        app: App,
+        directory: Path,
+        name: str,
+        engine: Engine,
+        *,
+        store: Store | None = None,
+    ) -> None:
         self.dice, self.app, self.engine = dice, app, engine
-        self.home = Home(directory, name, app)
+        self.home = Home(directory, name, app, store)
         self.writing = Writing(dice, app)
         self.journal: list[str] = []
         self.kills = self.checks = 0

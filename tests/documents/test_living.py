@@ -10,12 +10,14 @@ import os
 import random
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
 
 from tests.documents.living import Engine, World
-from tests.support.documents.pipelines import App, PostgresApp, SqliteApp
+from tests.support.documents.pipelines import App, OpenSearchStore, PostgresApp, SqliteApp
+from tests.support.opensearch import Client
 from tests.support.postgres import Database, Server
 
 LIVING = float(os.environ.get("TAILRACE_LIVING", "3600"))
@@ -23,8 +25,16 @@ SEED = os.environ.get("TAILRACE_SEED", str(random.SystemRandom().randrange(10**9
 LIVES = 5
 
 
-def live(server: Server | None, directory: Path, engine: Engine, seconds: float, most: int = 10**9) -> None:
-    """World after world, until the time is over."""
+def live(
+    server: Server | None,
+    directory: Path,
+    engine: Engine,
+    seconds: float,
+    *,
+    most: int = 10**9,
+    cluster: Client | None = None,
+) -> None:
+    """World after world, until the time is over. Documents are kept in a file, or in a cluster."""
     kind = "sqlite" if server is None else "postgres"
     end, worlds, lives, kills, checks = time.monotonic() + seconds, 0, 0, 0, 0
     while time.monotonic() < end and worlds < most:
@@ -35,7 +45,9 @@ def live(server: Server | None, directory: Path, engine: Engine, seconds: float,
         database: Database | None = None if server is None else server.database()
         app: App = SqliteApp(place / "shop.db") if database is None else PostgresApp(database)
         name = f"w{database.name}" if database is not None else "living"
-        world = World(dice, app, place / "home", name, engine)
+        prefix = f"w{uuid.uuid4().hex[:10]}_"
+        store = None if cluster is None else OpenSearchStore(cluster.url, prefix)
+        world = World(dice, app, place / "home", name, engine, store=store)
         try:
             for _ in range(LIVES):
                 world.live()
@@ -46,6 +58,8 @@ def live(server: Server | None, directory: Path, engine: Engine, seconds: float,
             world.close()
             if database is not None:
                 database.drop()
+            if cluster is not None:
+                cluster.drop(prefix)
         worlds, kills, checks = worlds + 1, kills + world.kills, checks + world.checks
     sys.stdout.write(f"{worlds} worlds, {lives} lives, {kills} kills, {checks} checks\n")
     assert checks
@@ -67,6 +81,11 @@ def test_documents_kept_by_the_command_survive_whatever_happens(postgres: Server
     live(postgres, tmp_path, "spark", 10)
 
 
+@pytest.mark.timeout(1200)
+def test_documents_in_opensearch_survive_whatever_happens(tmp_path: Path, opensearch: Client) -> None:
+    live(None, tmp_path, "loop", 10, cluster=opensearch)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(LIVING + 1800)
 @pytest.mark.parametrize("engine", ["loop", pytest.param("spark", marks=pytest.mark.spark)])
@@ -76,3 +95,12 @@ def test_documents_survive_whatever_happens_for_long(
 ) -> None:
     server = request.getfixturevalue("postgres") if kind == "postgres" else None
     live(server, tmp_path, engine, LIVING / 4)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(LIVING + 1800)
+@pytest.mark.parametrize("engine", ["loop", pytest.param("spark", marks=pytest.mark.spark)])
+def test_documents_in_opensearch_survive_whatever_happens_for_long(
+    postgres: Server, tmp_path: Path, opensearch: Client, engine: Engine
+) -> None:
+    live(postgres, tmp_path, engine, LIVING / 4, cluster=opensearch)

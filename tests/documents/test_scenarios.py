@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,9 +21,20 @@ from tailrace.app.parts import captured_tables
 from tailrace.config import load_config
 from tailrace.engine.pipeline import Pipeline
 from tailrace.model.errors import ConfigError, NeedsOperator
+from tailrace.spark.source import TailraceSource
 from tests.documents import scenarios
 from tests.documents.scenarios import STEPS, Tables
-from tests.support.documents.pipelines import MARKS_TABLE, App, Home, PostgresApp, SqliteApp
+from tests.faults.microbatch import StandIn
+from tests.support.documents.pipelines import (
+    MARKS_TABLE,
+    App,
+    Home,
+    OpenSearchStore,
+    PostgresApp,
+    SqliteApp,
+    Store,
+)
+from tests.support.opensearch import Client
 from tests.support.postgres import Database
 
 if TYPE_CHECKING:
@@ -73,18 +84,29 @@ def running(home: Home, spark: SparkSession) -> Iterator[Running]:
         found.stop()
 
 
-def play(app: App, every: Sequence[Tables], directory: Path, spark: SparkSession, name: str) -> None:
-    """All steps, each for all kinds of keys in one transaction."""
+def play(
+    app: App,
+    every: Sequence[Tables],
+    directory: Path,
+    spark: SparkSession,
+    name: str,
+    *,
+    store: Store | None = None,
+    together: int = 1,
+) -> None:
+    """All steps, each for all kinds of keys in one transaction; after so many the sink is compared."""
     app.run(MARKS_TABLE, *(line for tables in every for line in tables.ddl()))
     app.run(*(line for tables in every for line in scenarios.fill(tables)))
-    home = Home(directory, name, app)
+    home = Home(directory, name, app, store)
     home.configure({tables.kind.name: tables.schema() for tables in every})
     with running(home, spark) as pipeline:
         # The first is a change too, and begins once everything is filled.
         app.mark()
         home.settle(pipeline.alive)
-        for step in STEPS:
+        for at, step in enumerate(STEPS, start=1):
             app.run(*(line for tables in every for line in step(tables)))
+            if at % together and at < len(STEPS):
+                continue
             try:
                 home.settle(pipeline.alive)
             except AssertionError as error:
@@ -130,6 +152,48 @@ def test_the_same_holds_for_every_kind_of_key_with_every_identity(
 def test_the_same_holds_for_every_kind_of_key_of_sqlite(spark: SparkSession, tmp_path: Path) -> None:
     every = [Tables(kind, truncates=False) for kind in scenarios.SQLITE]
     play(SqliteApp(tmp_path / "shop.db"), every, tmp_path / "home", spark, "scenarios")
+
+
+@pytest.fixture
+def without_spark() -> Iterator[Any]:
+    """What stands in for Spark, without a JVM."""
+    spark = StandIn()
+    spark.register(TailraceSource)
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture
+def kept(opensearch: Client, prefix: str) -> OpenSearchStore:
+    return OpenSearchStore(opensearch.url, prefix)
+
+
+def test_after_every_few_changes_documents_in_opensearch_are_what_a_rebuild_gives(
+    without_spark: Any, tmp_path: Path, kept: OpenSearchStore
+) -> None:
+    every = [Tables(kind, truncates=False) for kind in scenarios.SQLITE if kind.name == "composite"]
+    app = SqliteApp(tmp_path / "shop.db")
+    play(app, every, tmp_path / "home", without_spark, "scenarios", store=kept, together=6)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_the_same_holds_in_opensearch_for_every_kind_of_key_with_every_identity(
+    database: Database, spark: SparkSession, tmp_path: Path, identity: str, kept: OpenSearchStore
+) -> None:
+    every = [Tables(kind, identity=identity) for kind in scenarios.POSTGRES]
+    play(PostgresApp(database), every, tmp_path, spark, f"s{database.name}", store=kept)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_the_same_holds_in_opensearch_for_every_kind_of_key_of_sqlite(
+    without_spark: Any, tmp_path: Path, kept: OpenSearchStore
+) -> None:
+    every = [Tables(kind, truncates=False) for kind in scenarios.SQLITE]
+    play(SqliteApp(tmp_path / "shop.db"), every, tmp_path / "home", without_spark, "scenarios", store=kept)
 
 
 @pytest.mark.parametrize("identity", ["NOTHING", "USING INDEX {table}_n"])

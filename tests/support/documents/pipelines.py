@@ -23,6 +23,8 @@ import yaml
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.engine.documents.state import States
 from tailrace.engine.progress import committed
+from tailrace.sinks.contract import DocumentSink
+from tailrace.sinks.opensearch import OpenSearchConfig, OpenSearchSink
 from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig
 from tailrace.spark.plans import PlanStore
 from tests.support.documents.compare import compare
@@ -143,11 +145,39 @@ class SqliteApp(App):
         return self.reached(position)
 
 
+class Store:
+    """Where the documents are kept: a file of the pipeline's directory."""
+
+    prefix = ""
+
+    def section(self) -> str:
+        """The sink, as `tailrace.toml` has it."""
+        return '[sinks.store]\ntype = "sqlite"\npath = "docs.db"'
+
+    def sink(self, directory: Path) -> DocumentSink:
+        """One that reads what is there."""
+        return SqliteSink(SqliteStoreConfig(str(directory / "docs.db")))
+
+
+class OpenSearchStore(Store):
+    """Indexes of a cluster of one node, all of whose names begin alike."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        self._url, self.prefix = url, prefix
+
+    def section(self) -> str:
+        return f'[sinks.store]\ntype = "opensearch"\nurl = "{self._url}"\nreplicas = 0'
+
+    def sink(self, directory: Path) -> DocumentSink:  # noqa: ARG002
+        return OpenSearchSink(OpenSearchConfig(self._url, replicas=0))
+
+
 class Home:
     """The directory of a pipeline."""
 
-    def __init__(self, directory: Path, name: str, app: App) -> None:
+    def __init__(self, directory: Path, name: str, app: App, store: Store | None = None) -> None:
         self.directory, self.name, self.app = directory, name, app
+        self.store = store or Store()
         self.state = directory / ".tailrace"
         self.path = directory / "tailrace.toml"
         self.indexes: dict[str, Tree] = {}
@@ -162,9 +192,10 @@ class Home:
         self.enabled = set(self.indexes).difference(disabled)
         lines = [
             f'name = "{self.name}"',
+            f'prefix = "{self.store.prefix}"',
             "[source]",
             f"url = {json.dumps(self.app.url)}",
-            '[sinks.store]\ntype = "sqlite"\npath = "docs.db"',
+            self.store.section(),
             "[spark]",
             *(f'"{name}" = "{value}"' for name, value in QUICK.items()),
             '"spark.ui.enabled" = "false"',
@@ -187,7 +218,7 @@ class Home:
             return None
         states = States(str(self.state))
         for index in self.enabled:
-            known = states.get(index)
+            known = states.get(self.store.prefix + index)
             cursor = last[1].snapshots.get(f"{self.app.schema}.{self.indexes[index]['table']}")
             if known is None or cursor is None or not (known.complete and cursor.complete):
                 return None
@@ -198,11 +229,11 @@ class Home:
     def wrong(self) -> list[str]:
         """What the sink has and the oracle has not, and the other way round."""
         lines: list[str] = []
-        sink = SqliteSink(SqliteStoreConfig(str(self.directory / "docs.db")))
-        with closing(sink), self.app.reader() as connection:
+        with closing(self.store.sink(self.directory)) as sink, self.app.reader() as connection:
             for index in sorted(self.enabled):
                 expected = rebuild(self.indexes[index], connection, prepared=True)
-                lines += [f"{index}: {line}" for line in compare(expected, sink.read(index))]
+                found = sink.read(self.store.prefix + index)
+                lines += [f"{index}: {line}" for line in compare(expected, found)]
         return lines
 
     def settle(self, alive: Callable[[], None] = lambda: None, timeout: float = 300.0) -> None:
