@@ -417,8 +417,12 @@ def test_a_map_refuses_values_of_another_kind(shelves: Shelves) -> None:
         "d": {"d": {"x": 5}},
         "e": {"n": 5},
         "f": {"n": {"x": True}},
+        "h": {"n": {"": 1}},
+        "i": {"n": {"y": 1, "y.z": 2}},
+        "j": {"n": {f"k{at}": at for at in range(1_001)}},
     }
     assert set(shelf.put({**wrong, "g": {"n": {"x": 1}, "d": {"x": "2024-01-01"}}})) == set(wrong)
+    assert shelf.put({"k": {"n": {f"k{at}": at for at in range(900)}}}) == {}
 
 
 def test_a_map_may_be_flat(shelves: Shelves, source: PostgresSource) -> None:
