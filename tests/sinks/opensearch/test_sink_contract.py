@@ -90,7 +90,7 @@ def test_a_line_break_between_values_is_no_end_of_a_document(sink: DocumentSink)
     assert held(sink) == {"a": {"n": 1}, "b": {"n": 2}}
 
 
-@pytest.mark.parametrize("text", ["17", "[]", "null", '{"n":1,"n":2}', '{"n":', "", "{}{}"])
+@pytest.mark.parametrize("text", ["17", "null", '{"n":1,"n":2}', '{"n":', ""])
 def test_what_is_no_object_is_rejected_alone(sink: DocumentSink, text: str) -> None:
     report = sink.write(batch_of(1, {"bad": text, "good": {"n": 1}}))
     assert ([one.id for one in report.rejected], report.written) == (["bad"], 1)
