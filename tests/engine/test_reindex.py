@@ -13,6 +13,7 @@ import pytest
 
 from tailrace import app
 from tailrace.app.control import Control
+from tailrace.engine.documents import indexes
 from tailrace.engine.documents.state import IndexState, States
 from tailrace.engine.status import IndexStatus
 from tailrace.model.errors import ConfigError, NeedsOperator
@@ -484,3 +485,25 @@ def test_on_postgres_every_change_is_seen_while_an_index_is_filled_again(
     made.index("customers")
     made.run()
     test_while_an_index_is_filled_again_every_change_is_seen_and_no_document_vanishes(made)
+
+
+@pytest.mark.long
+def test_executors_write_both_generations_to_the_sinks_that_have_them(
+    shop: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes, "FEW", 0)
+    shop.more = '[sinks.other]\ntype = "sqlite"\npath = "other.db"\n'
+    shop.index("customers", SCHEMA, sinks='["store", "other"]')
+    shop.options = {"chunkRows": "2", "maxRowsPerTrigger": "4", "numPartitions": "4"}
+    with Polling(read(shop)).reading() as reader:
+        # One of them gets another key on the way.
+        reader.deletes("5", "100")
+        for step in STEPS[:3]:
+            shop.transaction(*step)
+        shop.run()
+        steering(shop).reindex("customers")
+        for step in STEPS[3:]:
+            shop.transaction(*step)
+        shop.run()
+    shop.check()
+    assert read(shop, store=shop.directory / "other.db")() == read(shop)()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.model.errors import NeedsOperator, UsageError
-from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink
+from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Held
 from tailrace.sinks.fanout import FanOut
 from tailrace.sinks.memory import MemoryDocumentSink
 from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig
@@ -303,3 +303,30 @@ def test_a_batch_with_an_id_twice_or_without_one_cannot_be_made() -> None:
         DocumentBatch("i", FIRST, pa.array(["a", None]), two, 1)
     with pytest.raises(UsageError, match="1 ids and 2 documents"):
         DocumentBatch("i", FIRST, pa.array(["a"]), two, 1)
+
+
+def test_a_look_tells_what_readers_see_and_changes_nothing(sink: DocumentSink) -> None:
+    sink.write(batch(1, a={"n": 1}, b={"n": 2}, c=None))
+    sink.flush()
+    sink.publish("customers", MARKER)
+    sink.ensure("customers", SECOND, {})
+    sink.write(batch(2, "customers", SECOND, a={"n": 1}))
+    sink.flush()
+    found = sink.look("customers")
+    assert (found.shown, found.marker) == (FIRST, MARKER)
+    assert found.documents in (None, 2)
+    assert sink.look("others") == Held()
+
+
+def test_what_readers_see_can_be_written_while_another_is_filled(sink: DocumentSink) -> None:
+    sink.publish("customers", MARKER)
+    sink.ensure("customers", SECOND, {})
+    shown = sink.holding("customers", FIRST)
+    assert shown is not None
+    shown.write(batch(3, a={"n": 3}))
+    shown.flush()
+    sink.write(batch(3, "customers", SECOND, b={"n": 4}))
+    sink.flush()
+    assert held(sink) == {"a": {"n": 3}}
+    sink.publish("customers", replace(MARKER, generation=SECOND))
+    assert held(sink) == {"b": {"n": 4}}

@@ -139,3 +139,16 @@ def test_documents_go_to_a_stream_beside_a_store(tmp_path: Path) -> None:
 def test_no_sink_at_all_is_refused() -> None:
     with pytest.raises(ConfigError):
         FanOut({})
+
+
+def test_of_a_generation_only_the_sinks_that_have_it_are_written() -> None:
+    old, new = MemoryDocumentSink(), MemoryDocumentSink()
+    sink = FanOut({"old": old, "new": new, "out": StdoutDocumentSink(StdoutConfig(io.BytesIO()))})
+    old.ensure("customers", FIRST, {})
+    part = sink.holding("customers", FIRST)
+    assert isinstance(part, FanOut)
+    assert list(part.sinks) == ["old"]
+    assert part.write(batch(1, a={"n": 1})) == DocumentReport(written=1)
+    assert held(old) == {"a": {"n": 1}}
+    assert sink.holding("customers", SECOND) is None
+    sink.close()
