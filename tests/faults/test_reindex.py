@@ -12,7 +12,6 @@ import pytest
 
 from tailrace.app.refilling import Refills
 from tailrace.model.table import TableRef
-from tests.faults.marks import databases
 from tests.faults.rig import Rig
 from tests.faults.test_documents import CHUNKS, arrive, documents, ready
 from tests.support.documents.polling import Polling
@@ -20,20 +19,15 @@ from tests.support.waiting import wait_until
 
 Make = Callable[..., Rig]
 POINTS = [
+    "ensured",
+    "build",
+    "document.before",
+    "document.after",
+    "documents.flushed",
+    "publish.before",
     "publish.after",
-    *(
-        pytest.param(point, marks=pytest.mark.long)
-        for point in (
-            "ensured",
-            "build",
-            "document.before",
-            "document.after",
-            "documents.flushed",
-            "publish.before",
-            "flushed",
-            "written",
-        )
-    ),
+    "flushed",
+    "written",
 ]
 
 
@@ -48,7 +42,7 @@ def read(r: Rig) -> dict[str, Any]:
     return {id_: json.loads(text) for id_, text in rows}
 
 
-@databases(long="postgres")
+@pytest.mark.long
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_in_a_filling_that_was_asked_for_hides_no_document_and_loses_no_change(
     rig: Make, kind: str, point: str
