@@ -83,7 +83,7 @@ def test_documents_kept_by_the_command_survive_whatever_happens(postgres: Server
 
 @pytest.mark.timeout(1200)
 def test_documents_in_opensearch_survive_whatever_happens(tmp_path: Path, opensearch: Client) -> None:
-    live(None, tmp_path, "loop", 10, cluster=opensearch)
+    live(None, tmp_path, "loop", 5, cluster=opensearch)
 
 
 @pytest.mark.long

@@ -173,7 +173,7 @@ def test_after_every_few_changes_documents_in_opensearch_are_what_a_rebuild_give
 ) -> None:
     every = [Tables(kind, truncates=False) for kind in scenarios.SQLITE if kind.name == "composite"]
     app = SqliteApp(tmp_path / "shop.db")
-    play(app, every, tmp_path / "home", without_spark, "scenarios", store=kept, together=6)
+    play(app, every, tmp_path / "home", without_spark, "scenarios", store=kept, together=10)
 
 
 @pytest.mark.long

@@ -24,6 +24,7 @@ from tests.support.opensearch import Client, Refused
 from tests.support.postgres import Server
 
 ANALYSES = ("builtin", "icu")
+Rows = list[list[Any]]
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ FOUND = {
 
 @pytest.mark.parametrize("analysis", ANALYSES)
 def test_an_identifier_is_found_by_its_parts_whatever_separates_them(shelves: Shelves, analysis: Any) -> None:
-    rows = [[code] for code in CODES.values()]
+    rows: Rows = [[code] for code in CODES.values()]
     shelf = shelves.of(" - identifier: v", "v text", rows, analysis=analysis)
     assert {asked: " ".join(sorted(shelf.match("v", asked), key=int)) for asked in FOUND} == FOUND
     # The first characters find it where that is asked for.
@@ -148,13 +149,14 @@ def test_an_identifier_is_found_by_its_parts_whatever_separates_them(shelves: Sh
     assert set(shelf.client.search(shelf.name, {"match": {"v": "C 01234"}})[:3]) == {"1", "2", "3"}
 
 
+@pytest.mark.long
 def test_a_long_text_in_an_identifier_costs_no_more_than_a_long_word(shelves: Shelves) -> None:
     long = " ".join(f"A{at}" for at in range(5_000))
     shelf = shelves.of(" - identifier: v", "v text", [[long], ["x" * 40_000]])
     assert shelf.match("v", "A1") == {"1"}
 
 
-@pytest.mark.parametrize("analysis", ANALYSES)
+@pytest.mark.parametrize("analysis", ["builtin", pytest.param("icu", marks=pytest.mark.long)])
 def test_a_keyword_is_compared_as_a_whole_and_has_its_words_beside(shelves: Shelves, analysis: Any) -> None:
     texts = ["Paid In Full", "paid in full", "paid", None, "é" * 20_000]
     shelf = shelves.of(" - keyword: v", "v text", [[text] for text in texts], analysis=analysis)
@@ -178,7 +180,7 @@ def test_a_uuid_is_found_in_any_case(shelves: Shelves, source: PostgresSource) -
 def test_an_ordered_enum_sorts_and_ranges_by_rank(shelves: Shelves) -> None:
     tiers = ["bronze", "silver", "gold"]
     fields = " - enum: v\n   variants: [bronze, silver, gold]\n - enum: w"
-    rows = [[tier, tier] for tier in ("gold", "bronze", None, "silver", "other", "bronze")]
+    rows: Rows = [[tier, tier] for tier in ("gold", "bronze", None, "silver", "other", "bronze")]
     shelf = shelves.of(fields, "v text, w text", rows)
     # What is no variant comes after them, and what is null last.
     assert shelf.sorted("v.rank") == ["2", "6", "4", "1", "5", "3"]
@@ -241,7 +243,7 @@ def test_a_number_that_does_not_fit_is_refused_and_never_rounded(
         "d": ["1e309"],
         "e": ["1e309"],
     }
-    rows: list[list[Any]] = []
+    rows: Rows = []
     for at, name in enumerate(wrong):
         rows += [[text if at == column else "1" for column in range(6)] for text in wrong[name]]
     fine = [
@@ -285,7 +287,7 @@ def test_decimals_sort_and_range_as_numbers_and_are_equal_digit_by_digit(
 
 
 def test_floats_are_found_by_what_documents_show(shelves: Shelves, source: PostgresSource) -> None:
-    rows = [[0.1, 0.1], ["NaN", "Infinity"], [-2.5, 1e300], [None, None]]
+    rows: Rows = [[0.1, 0.1], ["NaN", "Infinity"], [-2.5, 1e300], [None, None]]
     shelf = shelves.of(" - float: f\n - double: d", "f real, d float8", rows, source=source)
     assert shelf.term("f", 0.1) == {"1"}
     assert shelf.sorted("f") == ["3", "1", "2", "4"]
@@ -303,7 +305,7 @@ def test_booleans_are_true_false_or_nothing(shelves: Shelves) -> None:
 
 
 def test_dates_and_times_are_moments(shelves: Shelves, source: PostgresSource) -> None:
-    rows = [
+    rows: Rows = [
         ["2024-02-29", "2024-02-29 12:00:00.5+02", "2024-02-29 12:00:00"],
         ["0001-01-01", "0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999"],
         ["9999-12-31", "2024-02-29 10:00:00.123456+00", "2024-02-29 12:00:00.12"],
@@ -337,7 +339,7 @@ def test_what_is_no_moment_is_refused(shelves: Shelves, source: PostgresSource) 
 
 
 def test_binary_and_json_are_kept_and_not_searched(shelves: Shelves, source: PostgresSource) -> None:
-    rows = [
+    rows: Rows = [
         [b"\0\xff", '{"a": {"b": [1, "x", null]}, "b.c": 1, "": 2}'],
         [b"", "[[1], {}]"],
         [None, '"text"'],
@@ -351,13 +353,13 @@ def test_binary_and_json_are_kept_and_not_searched(shelves: Shelves, source: Pos
 
 
 def test_json_with_a_key_twice_is_refused(shelves: Shelves, source: PostgresSource) -> None:
-    rows = [['{"a": 1, "a": 2}'], ['{"a": 1}']]
+    rows: Rows = [['{"a": 1, "a": 2}'], ['{"a": 1}']]
     shelf = shelves.of(" - json: j", "j json", rows, source=source, refused=True)
     assert shelf.find({"match_all": {}}) == {"2"}
 
 
 def test_points_are_found_by_where_they_are(shelves: Shelves, source: PostgresSource) -> None:
-    rows = [
+    rows: Rows = [
         [60.39, 5.32, "(5.32,60.39)"],
         [-33.87, 151.21, None],
         [None, 1, "(0,0)"],
@@ -374,7 +376,7 @@ def test_points_are_found_by_where_they_are(shelves: Shelves, source: PostgresSo
 
 
 def test_a_place_off_the_globe_is_refused(shelves: Shelves) -> None:
-    rows = [[91, 0], [0, 181], [0, 0]]
+    rows: Rows = [[91, 0], [0, 181], [0, 0]]
     fields = " - geo: v\n   lat: a\n   lon: b"
     shelf = shelves.of(fields, "a double, b double", rows, refused=True)
     assert shelf.find({"match_all": {}}) == {"3"}
@@ -383,7 +385,7 @@ def test_a_place_off_the_globe_is_refused(shelves: Shelves) -> None:
 def test_values_of_a_map_are_searched_as_their_kind(shelves: Shelves, source: PostgresSource) -> None:
     kinds = {"t": "text", "n": "decimal", "d": "date", "i": "identifier"}
     fields = "\n".join(f" - map: {name}\n   values: {kind}" for name, kind in kinds.items())
-    rows = [
+    rows: Rows = [
         [
             '{"en": "The Café", "it": "il caffè"}',
             '{"a": 1.50, "b": 2}',
@@ -427,7 +429,11 @@ def test_a_map_refuses_values_of_another_kind(shelves: Shelves) -> None:
 
 def test_a_map_may_be_flat(shelves: Shelves, source: PostgresSource) -> None:
     fields = " - map: m\n   values: text\n   options: { type: flat_object }"
-    rows = [[json.dumps({f"key {at}": f"v {at}" for at in range(1, 3000)})], ['{"key 7": "v 7"}'], [None]]
+    rows: Rows = [
+        [json.dumps({f"key {at}": f"v {at}" for at in range(1, 3000)})],
+        ['{"key 7": "v 7"}'],
+        [None],
+    ]
     shelf = shelves.of(fields, "m jsonb", rows, source=source)
     assert shelf.term("m.key 7", "v 7") == {"1", "2"}
     assert shelf.term("m", "v 2999") == {"1"}
@@ -438,7 +444,11 @@ def test_a_custom_field_is_of_the_type_that_it_names(shelves: Shelves, source: P
         " - custom: price\n   opensearch: scaled_float\n   options: { scaling_factor: 100 }\n"
         " - custom: address\n   opensearch: ip\n - custom: span\n   opensearch: integer_range"
     )
-    rows = [["1.234", "10.0.0.1", '{"gte": 1, "lt": 5}'], ["2", "192.168.0.1", None], [None, None, None]]
+    rows: Rows = [
+        ["1.234", "10.0.0.1", '{"gte": 1, "lt": 5}'],
+        ["2", "192.168.0.1", None],
+        [None, None, None],
+    ]
     shelf = shelves.of(fields, "price numeric, address inet, span jsonb", rows, source=source)
     assert shelf.term("price", 1.23) == {"1"}
     assert shelf.term("address", "10.0.0.0/8") == {"1"}
@@ -531,9 +541,10 @@ def test_a_field_that_the_schema_does_not_have_is_refused_at_every_level(family:
     assert family.find({"match_all": {}}) == {"1", "2", "3", "4"}
 
 
+@pytest.mark.long
 def test_the_limits_of_the_server_are_raised_as_far_as_a_mapping_needs(shelves: Shelves) -> None:
     mapping: dict[str, Any] = {}
-    path, document, inner = "", {}, {}
+    path = ""
     for at in range(48):
         path = f"{path}n{at}"
         mapping[path] = {"type": "nested", "nullable": False, "many": True}
@@ -544,7 +555,7 @@ def test_the_limits_of_the_server_are_raised_as_far_as_a_mapping_needs(shelves: 
         mapping[f"a{at}.v"] = {"type": "text", "nullable": True}
     for at in range(600):
         mapping[f"f{at}"] = {"type": "text", "nullable": True}
-    inner = {"v": 7}
+    inner: dict[str, Any] = {"v": 7}
     for at in reversed(range(48)):
         inner = {f"n{at}": [inner]}
     document = {**inner, "a3": [{"v": "x"}] * 12_000}
@@ -570,7 +581,7 @@ def test_options_override_whatever_was_derived(shelves: Shelves) -> None:
         " - long: c\n   options: { coerce: true }\n"
         " - decimal: d\n   options: { type: scaled_float, scaling_factor: 100 }"
     )
-    rows = [["running", "abcd", "a", "2024-01-02T03:04:05.123457", "7.9", "1.239"]]
+    rows: Rows = [["running", "abcd", "a", "2024-01-02T03:04:05.123457", "7.9", "1.239"]]
     rows += [["ran", "abc", "b", "2024-01-02T03:04:05.123456", "8", "1.2"]]
     shelf = shelves.of(fields, "e text, s text, k text, n text, c text, d text", rows)
     assert shelf.match("e", "runs") == {"1"}
@@ -633,6 +644,7 @@ def test_a_name_that_the_server_keeps_for_itself_is_refused_before_it_is_asked(s
     assert shelf.term("o._id", 2) == {"1"}
 
 
+@pytest.mark.long
 def test_the_reserved_names_are_those_that_the_server_refuses(opensearch: Client, prefix: str) -> None:
     others = ["_mine", "_all", "_ttl", "_meta", "_parent", "_uid", "_timestamp", "_score"]
     opensearch.create(f"{prefix}a", {})

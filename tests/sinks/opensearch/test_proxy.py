@@ -24,6 +24,7 @@ from tests.support.httpproxy import (
 )
 from tests.support.opensearch import Client
 
+pytestmark = pytest.mark.long
 CUT = (urllib3.exceptions.ProtocolError, urllib3.exceptions.ReadTimeoutError)
 
 
