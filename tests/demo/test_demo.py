@@ -327,13 +327,18 @@ def test_a_server_is_gone_at_the_end_even_after_an_error(tmp_path: Path) -> None
     assert gone(*pids)
 
 
-def test_a_server_ends_when_the_demonstration_is_killed(tmp_path: Path, root: Path) -> None:
+def test_a_server_ends_when_the_demonstration_is_killed_and_its_passing_files_with_it(
+    tmp_path: Path, root: Path
+) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
     code = (
         "import json, sys, time\nfrom pathlib import Path\nfrom tailrace.demo.processes import server\n"
-        "with server('Something', json.loads(sys.argv[1]), Path(sys.argv[2])):\n    time.sleep(60)\n"
+        "log, files = Path(sys.argv[2]), Path(sys.argv[3])\n"
+        "with server('Something', json.loads(sys.argv[1]), log, remove=files):\n    time.sleep(60)\n"
     )
     parent = subprocess.Popen(
-        [sys.executable, "-c", code, json.dumps(serving(tmp_path)), str(tmp_path / "log")],
+        [sys.executable, "-c", code, json.dumps(serving(tmp_path)), str(tmp_path / "log"), str(files)],
         env={**os.environ, "PYTHONPATH": str(root / "src")},
     )
     try:
@@ -341,7 +346,7 @@ def test_a_server_ends_when_the_demonstration_is_killed(tmp_path: Path, root: Pa
     finally:
         parent.kill()
         parent.wait()
-    wait_until(lambda: gone(pid), what="the end of the server")
+    wait_until(lambda: gone(pid) and not files.exists(), what="the end of the server")
 
 
 def test_a_server_that_ends_while_it_starts_is_told_of_with_its_log(tmp_path: Path) -> None:
@@ -369,6 +374,7 @@ def test_an_update_is_told_by_what_changed_and_by_the_new_values_where_the_log_h
         ({**new, "status": "new"}, new, None),
         (None, new, None),
         ({"id": "2", "status": None, "note": None}, new, ["status", "note"]),
+        ({"id": "1", "status": None, "note": "gift"}, new, ["status"]),
     ]
     optional = [pa.field("before_absent", pa.list_(pa.string()))]
     now = datetime.datetime.now(datetime.UTC)
@@ -391,6 +397,7 @@ def test_an_update_is_told_by_what_changed_and_by_the_new_values_where_the_log_h
         "1  status: new → paid",
         "1  status: paid, note: gift",
         "2 → 1  status: paid, note: gift",
+        "1  status: paid",
     ]
 
 

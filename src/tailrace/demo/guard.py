@@ -1,7 +1,7 @@
 """A server that does not outlive whoever started it.
 
-`python -m tailrace.demo.guard --parent PID [--user NAME] [--end SIGNAL] COMMAND…` runs a command, and ends it
-when it is told to (SIGTERM, SIGINT) or when that parent is gone, however it went.
+`python -m tailrace.demo.guard --parent PID [--user NAME] [--end SIGNAL] [--remove DIRECTORY] COMMAND…` runs a
+command, and ends it when it is told to (SIGTERM, SIGINT) or when that parent is gone, however it went.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ def main() -> int:
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--user")
     parser.add_argument("--end", default="SIGTERM", type=signal.Signals.__getitem__)
+    parser.add_argument("--remove", help="a directory that is not needed any more when the command has ended")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     stop = threading.Event()
@@ -48,7 +50,10 @@ def main() -> int:
             child.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             child.kill()
-    return child.wait()
+    code = child.wait()
+    if arguments.remove is not None:
+        shutil.rmtree(arguments.remove, ignore_errors=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -49,9 +49,11 @@ class Server:
     def wait(self, answers: Callable[[], bool], stopped: Callable[[], bool]) -> None:
         """Wait until it answers. Stopped where that is not wanted any more."""
         deadline = time.monotonic() + START_SECONDS
-        while not answers():
+        while True:
             if stopped():
                 raise Stopped
+            if answers():
+                return
             if self.process.poll() is not None:
                 raise NeedsOperator(f"{self.name} ended while it started", remedy=f"see {self.log}")
             if time.monotonic() > deadline:
@@ -67,14 +69,22 @@ def server(
     *,
     user: str | None = None,
     ended_by: signal.Signals = signal.SIGTERM,
+    remove: Path | None = None,
 ) -> Iterator[Server]:
-    """A server under guard; it is gone at the end."""
+    """A server under guard; it is gone at the end, and with it a directory that is to be removed."""
     guard = [sys.executable, "-m", "tailrace.demo.guard", "--parent", str(os.getpid())]
-    guard += ["--end", ended_by.name, *(["--user", user] if user else []), *command]
+    guard += ["--end", ended_by.name]
+    for option, value in (("--user", user), ("--remove", remove)):
+        guard += [] if value is None else [option, str(value)]
     # Where it is does not matter: its paths are absolute, and ours may not be another user's to be in.
     with log.open("ab") as output:
         process = subprocess.Popen(
-            guard, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", start_new_session=True
+            [*guard, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            start_new_session=True,
         )
     try:
         yield Server(name, process, log)

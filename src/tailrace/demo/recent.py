@@ -61,13 +61,11 @@ def _text(batch: ChangeBatch, row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _changes(image: dict[str, Any], old: dict[str, Any]) -> list[str]:
-    """What changed; the new values where the log has no old ones."""
-    if not old.keys() & image.keys():
-        return [f"{name}: {value}" for name, value in image.items()]
+    """What changed, and the new values of columns whose old ones the log does not have."""
     return [
-        f"{name}: {old[name]} → {value}"
+        f"{name}: {old[name]} → {value}" if name in old else f"{name}: {value}"
         for name, value in image.items()
-        if name in old and old[name] != value
+        if name not in old or old[name] != value
     ]
 
 

@@ -105,12 +105,23 @@ def postgres(directory: Path, stopped: Callable[[], bool]) -> Iterator[Postgres]
     passwords = directory.absolute() / "pgpass"
     _write_secret(passwords, f"127.0.0.1:{port}:*:*:{password}\n")
     with contextlib.ExitStack() as stack:
-        home = _home_of_postgres(directory.absolute() / "postgres", user, stack)
+        home, passing = _home_of_postgres(directory.absolute() / "postgres", user)
+        if passing:
+            stack.callback(shutil.rmtree, home, ignore_errors=True)
         told = home / "password"
         _write_secret(told, password, user)
         command = [str(programs / "initdb"), "-D", str(home / "data"), "-U", "postgres", "-E", "UTF8"]
         command += ["--locale=C", "-N", "-A", "scram-sha-256", f"--pwfile={told}"]
-        made = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, **account(user))
+        # In a session of its own, so that Ctrl-C does not break it off in the middle.
+        made = subprocess.run(
+            command,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+            start_new_session=True,
+            **account(user),
+        )
         told.unlink()
         if made.returncode != 0:
             raise NeedsOperator(f"PostgreSQL's files could not be made: {made.stderr.strip()}")
@@ -119,23 +130,34 @@ def postgres(directory: Path, stopped: Callable[[], bool]) -> Iterator[Postgres]
             command += ["-c", f"{name}={value}"]
         log = directory / "postgres.log"
         # At once: Spark may still be connected where the demonstration was killed.
-        started = stack.enter_context(server("PostgreSQL", command, log, user=user, ended_by=signal.SIGQUIT))
+        started = stack.enter_context(
+            server(
+                "PostgreSQL",
+                command,
+                log,
+                user=user,
+                ended_by=signal.SIGQUIT,
+                remove=home if passing else None,
+            )
+        )
         found = Postgres(port, passwords)
         _furnish(found, started, password, stopped)
         yield found
 
 
-def _home_of_postgres(directory: Path, user: str | None, stack: contextlib.ExitStack) -> Path:
-    """A directory that the server's user can reach: the demonstration's, or else a temporary one."""
+def _home_of_postgres(directory: Path, user: str | None) -> tuple[Path, bool]:
+    """A directory that the server's user can reach: the demonstration's, or one that is to be removed."""
     directory.mkdir(mode=0o700)
     if user is None:
-        return directory
+        return directory, False
     shutil.chown(directory, user)
-    if subprocess.run(["test", "-w", str(directory)], cwd="/", check=False, **account(user)).returncode:
-        directory.rmdir()
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tailrace-demo-")))
-        shutil.chown(directory, user)
-    return directory
+    found = subprocess.run(["test", "-w", str(directory)], cwd="/", check=False, **account(user))
+    if found.returncode == 0:
+        return directory, False
+    directory.rmdir()
+    elsewhere = Path(tempfile.mkdtemp(prefix="tailrace-demo-"))
+    shutil.chown(elsewhere, user)
+    return elsewhere, True
 
 
 def _furnish(found: Postgres, started: Server, password: str, stopped: Callable[[], bool]) -> None:
