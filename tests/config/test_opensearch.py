@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.app import document_sink_for
+from tailrace.app import check, document_sink_for, opensearch_bodies
 from tailrace.config import Config, build_lock, load_config
 from tailrace.model.errors import ConfigError
 
@@ -46,6 +46,19 @@ def test_documents_go_to_it_by_default_and_its_secrets_travel_as_references(
         assert "pa55word" not in shown
     monkeypatch.setenv("SEARCH_PASSWORD", "pa55word")
     assert pickle.loads(sent)._config.password.reveal() == "pa55word"  # noqa: S301
+
+
+def test_check_tells_how_opensearch_is_told_of_an_index_and_what_it_would_refuse(
+    load: Any, tmp_path: Path
+) -> None:
+    config = load(URL + "shards = 3")
+    body = opensearch_bodies(config)["customers"]["search"]
+    assert body["settings"]["index"]["number_of_shards"] == 3
+    assert body["mappings"]["properties"]["name"]["type"] == "keyword"
+    assert [one for one in check(config, offline=True) if one.severity == "error"] == []
+    (tmp_path / "customers.schema.yml").write_text(SCHEMA.replace("name", "_id\n    column: name"))
+    (only,) = [one for one in check(load(URL), offline=True) if one.severity == "error"]
+    assert "keeps the name _id for itself" in only.message
 
 
 @pytest.mark.parametrize("key", ["password", "api_key"])

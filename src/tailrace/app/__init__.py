@@ -15,7 +15,7 @@ from tailrace.app.backends import (
     rebase,
     table_sink_for,
 )
-from tailrace.app.judging import check, mappings
+from tailrace.app.judging import check, mappings, opensearch_bodies
 from tailrace.app.letters import dead_letters, retry_dead_letters
 from tailrace.app.looking import indexes
 from tailrace.app.operations import (
@@ -56,6 +56,7 @@ __all__ = [
     "obstacles",
     "open_spark",
     "opened",
+    "opensearch_bodies",
     "pipeline_spec",
     "rebase",
     "refuse_while_running",

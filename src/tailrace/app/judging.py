@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tailrace.app.backends import document_sink_for, opened
 from tailrace.app.belonging import known_offset, strangers
@@ -140,9 +140,11 @@ def check(config: Config, *, offline: bool = False) -> list[Finding]:
     Offline nothing is opened: the configuration was read, and its indexes are judged by their schemas alone.
     """
     indexes = judge_indexes(config)
-    if offline:
-        return indexes
     found: list[Finding] = []
+    with _told(found):
+        opensearch_bodies(config)
+    if offline:
+        return found + indexes
     try:
         with opened(config) as capture:
             # A source that does not answer is told once, not for every table.
@@ -181,6 +183,29 @@ def mappings(config: Config) -> dict[str, IndexMapping]:
     from tailrace.documents.mapping import derive_mapping
 
     return {index.name: derive_mapping(index.schema_) for index in config.indexes}
+
+
+def opensearch_bodies(config: Config) -> dict[str, dict[str, Any]]:
+    """How OpenSearch is told of each index, by the index's and the sink's name. Opens nothing."""
+    if all(sink.type != "opensearch" for sink in config.sinks.values()):
+        return {}
+    found = mappings(config)
+    bodies: dict[str, dict[str, Any]] = {}
+    for index in config.indexes:
+        for name in index.sinks:
+            sink = config.sinks[name]
+            if sink.type == "opensearch":
+                from tailrace.sinks.opensearch.mapping import index_body
+
+                body = index_body(
+                    found[index.name].to_json(),
+                    analysis=sink.analysis,
+                    shards=sink.shards,
+                    replicas=sink.replicas,
+                    settings=sink.settings,
+                )
+                bodies.setdefault(index.name, {})[name] = body
+    return bodies
 
 
 def _document_sinks(config: Config, _: Capture, __: Sequence[TableRef]) -> None:

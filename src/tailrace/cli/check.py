@@ -51,6 +51,8 @@ def command(
         told: dict[str, Any] = {"errors": errors, "findings": [asdict(finding) for finding in findings]}
         if mapping:
             told["mappings"] = {name: each.to_json() for name, each in mappings.items()}
+            if bodies := app.opensearch_bodies(loaded):
+                told["opensearch"] = bodies
         typer.echo(json.dumps(told, indent=2))
     else:
         _show_mappings(mappings)
