@@ -112,6 +112,8 @@ class Documents:
     def __init__(self, directory: Path, database: Database | None = None) -> None:
         self.directory, self._database = directory, database
         self.store = directory / "docs.db"
+        # The sink as `tailrace.toml` has it, and what stands before all of it.
+        self.kept, self.head = '[sinks.store]\ntype = "sqlite"\npath = "docs.db"\n', ""
         self.schemas: dict[str, str] = {}
         self.extra: dict[str, str] = {}
         self.more = ""
@@ -156,7 +158,7 @@ class Documents:
 
     def _write(self) -> None:
         url = "sqlite:shop.db" if self._database is None else self._database.superuser_url()
-        parts = [f'[source]\nurl = "{url}"\n[sinks.store]\ntype = "sqlite"\npath = "docs.db"\n', self.more]
+        parts = [self.head, f'[source]\nurl = "{url}"\n', self.kept, self.more]
         for name, schema in self.schemas.items():
             (self.directory / f"{name}.schema.yml").write_text(schema)
             own = f'[[index]]\nname = "{name}"\nschema = "{name}.schema.yml"\n' + self.extra[name]
