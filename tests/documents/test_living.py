@@ -67,7 +67,7 @@ def live(
 
 @pytest.mark.timeout(1200)
 def test_documents_of_postgres_survive_whatever_happens(postgres: Server, tmp_path: Path) -> None:
-    live(postgres, tmp_path, "loop", 20)
+    live(postgres, tmp_path, "loop", 25)
 
 
 @pytest.mark.timeout(1200)

@@ -45,6 +45,10 @@ _LOOK = {
 }
 
 
+class Missing(Exception):
+    """There is no such generation, or it takes no documents any more."""
+
+
 @dataclass(frozen=True)
 class Generation:
     """One generation, as it was found. `marker` is None until it is complete."""
@@ -183,7 +187,7 @@ class Generations:
         raise self._unsettled(index)
 
     def publish(self, index: str, marker: Marker) -> None:
-        """Record the marker and show the generation. KeyError where it is gone.
+        """Record the marker and show the generation. Missing where it is gone.
 
         Readers see it when everything that was written to it can be found.
         """
@@ -193,7 +197,7 @@ class Generations:
             self._refuse(index, found)
             mine = found.writable(marker.generation)
             if mine is None:
-                raise KeyError(marker.generation)
+                raise Missing(marker.generation)
             if not recorded:
                 self.refresh(mine.place)
                 asked = self._body(mine.mapping)["settings"]["index"].get("refresh_interval")

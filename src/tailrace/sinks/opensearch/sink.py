@@ -26,7 +26,7 @@ from tailrace.sinks.opensearch.bulk import Bulk, Gone
 from tailrace.sinks.opensearch.client import Client, Patience
 from tailrace.sinks.opensearch.config import OpenSearchConfig
 from tailrace.sinks.opensearch.encode import encode, sift
-from tailrace.sinks.opensearch.generations import Generations, write_alias
+from tailrace.sinks.opensearch.generations import Generations, Missing, write_alias
 from tailrace.sinks.opensearch.read import Hit, Lost, scan
 
 _READ_PAGE, _RETIRE_PAGE = 1_000, 5_000
@@ -91,7 +91,7 @@ class OpenSearchSink(DocumentSink):
     def publish(self, index: str, marker: Marker) -> None:
         try:
             self._begin().generations.publish(index, marker)
-        except KeyError:
+        except Missing:
             raise self._gone(index, marker.generation) from None
         self._live[index, marker.generation] = True
 
