@@ -46,7 +46,8 @@ SOURCE = '[source]\nurl = "sqlite:shop.db"\n'
         (
             MINIMAL + "[sinks.x]\ntype = 'dleta'\n",
             "file:5 (sinks.x.type)",
-            "must be one of `delta`, `stdout`, `http`, `sqlite`, not `dleta`; did you mean `delta`?",
+            "must be one of `delta`, `stdout`, `http`, `sqlite`, `opensearch`, not `dleta`;"
+            " did you mean `delta`?",
         ),
         (
             "[source]\nurl='sqlite:a'\n[[feeds]]\n",

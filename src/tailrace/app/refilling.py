@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tailrace.changelog.filesystem import make_directory, open_filesystem
-from tailrace.config.hints import nearest
 from tailrace.model.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -101,6 +100,9 @@ class Refills:
         known = {**{name: name for name in roots}, **{n.removeprefix(self._prefix): n for n in roots}}
         for name in names:
             if name not in known:
+                # Workers load this module, and have no use for the configuration.
+                from tailrace.config.hints import nearest
+
                 raise ConfigError(
                     f"the pipeline has no index {name}{nearest(name, known)}",
                     remedy=f"its indexes: {', '.join(n.removeprefix(self._prefix) for n in roots)}",
