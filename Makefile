@@ -3,8 +3,10 @@
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
-# How many processes the tests are spread over; 0 is the one that make starts.
-PROCESSES ?= 2
+# How many processes the tests are spread over; 0 is the one that make starts. Many tests wait for a server most of
+# the time, the long ones less.
+test: PROCESSES ?= 3
+test-long: PROCESSES ?= 2
 # The newer server that the long tests take PostgreSQL capture through once more: 17 or 18.
 POSTGRES := 18
 PYTHON_FILES := src tests scripts/docs $(wildcard bench)
@@ -24,7 +26,7 @@ demo: $(STAMP) ## Run the demonstration (DEMO_SECONDS=… ends it by itself, SIN
 	@test "$(SINK)" != opensearch || scripts/test-servers
 	@$(BIN)/python -m tailrace.demo
 
-test: $(STAMP) ## Run the tests, in random order, two at a time (PROCESSES=0 for one; TESTS=… chooses)
+test: $(STAMP) ## Run the tests, in random order, three at a time (PROCESSES=0 for one; TESTS=… chooses)
 	@scripts/test-servers
 	@scripts/test $(PROCESSES) -m "not long" $(TESTS)
 

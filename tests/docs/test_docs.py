@@ -69,6 +69,7 @@ def test_the_code_of_the_readme_runs_and_repeats_nothing(root: Path, tmp_path: P
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.parametrize("place", [f"{page.name}:{block.line}" for page in PAGES for block in runnable(page)])
 def test_the_code_of_a_page_runs(root: Path, tmp_path: Path, place: str) -> None:
     page, _, line = place.partition(":")

@@ -67,15 +67,16 @@ def live(
 
 @pytest.mark.timeout(1200)
 def test_documents_of_postgres_survive_whatever_happens(postgres: Server, tmp_path: Path) -> None:
-    live(postgres, tmp_path, "loop", 25)
+    live(postgres, tmp_path, "loop", 30)
 
 
 @pytest.mark.timeout(1200)
 def test_documents_of_sqlite_survive_whatever_happens(tmp_path: Path) -> None:
-    live(None, tmp_path, "loop", 15)
+    live(None, tmp_path, "loop", 20)
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_documents_kept_by_the_command_survive_whatever_happens(postgres: Server, tmp_path: Path) -> None:
     live(postgres, tmp_path, "spark", 10)

@@ -124,6 +124,7 @@ def test_what_changes_while_an_index_is_filled_wins_over_what_was_read(filled: F
     assert filled.differences() == []
 
 
+@pytest.mark.long
 def test_copies_of_tables_are_gone_once_the_index_is_complete(filled: Filled, tmp_path: Path) -> None:
     observer = After(-1, lambda: None)
     filled.run("spark", observer)

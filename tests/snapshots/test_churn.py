@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.faults.marks import databases
 from tests.faults.oracles import snapshot_left
 from tests.faults.rig import Rig
 from tests.snapshots.churn import Churn, equal, fill, partitioned, risen
@@ -61,7 +60,7 @@ def churned(rig: Make, rows: int, *how: Any, timeout: float = 60.0) -> None:
         r.sampler.check()
 
 
-@databases(long="sqlite")
+@pytest.mark.long
 def test_fifty_thousand_rows_that_are_churned_during_their_snapshot_are_mirrored_exactly(rig: Make) -> None:
     churned(rig, 50_000)
 

@@ -71,6 +71,7 @@ def restarted_without_rights(r: Rig) -> None:
     assert len(noted(r)) == held
 
 
+@pytest.mark.long
 @databases("postgres")
 def test_a_snapshot_killed_three_times_is_whole_and_no_finished_chunk_was_read_twice(rig: Make) -> None:
     killed_and_restarted(rig, 3, chunks=12)
