@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.documents.rendering import PostgresSource
+from tests.sinks.opensearch.shelves import Shelves
 from tests.support.httpproxy import HttpProxy, http_proxy_to
-from tests.support.opensearch import Shared, opensearch, opensearch_server, own_opensearch, prefix
-from tests.support.postgres import database, postgres
+from tests.support.opensearch import Client, Shared, opensearch, opensearch_server, own_opensearch, prefix
+from tests.support.postgres import Server, database, postgres
 
 __all__ = ["database", "opensearch", "opensearch_server", "own_opensearch", "postgres", "prefix"]
 
@@ -18,3 +20,15 @@ def proxy(opensearch_server: Shared) -> Iterator[HttpProxy]:
     """A proxy in front of the run's server, for one test."""
     with http_proxy_to(opensearch_server.url) as made:
         yield made
+
+
+@pytest.fixture
+def shelves(opensearch: Client, prefix: str) -> Shelves:
+    return Shelves(opensearch, prefix)
+
+
+@pytest.fixture(scope="module")
+def source(postgres: Server) -> Iterator[PostgresSource]:
+    database = postgres.database()
+    yield PostgresSource(database)
+    database.drop()

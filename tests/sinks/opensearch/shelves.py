@@ -15,6 +15,9 @@ from tailrace.sinks.opensearch.mapping import index_body
 from tests.documents.rendering import Source, SqliteSource
 from tests.support.opensearch import Client
 
+ANALYSES = ("builtin", "icu")
+Rows = list[list[Any]]
+
 
 class Shelf:
     """An index, and the texts of the documents that were sent to it."""
@@ -102,3 +105,9 @@ class Shelves:
 
 def _table(source: Source, name: str) -> TableSchema:
     return source.table(name)
+
+
+def mapped(fields: str) -> dict[str, Any]:
+    """The mapping of a schema with these fields."""
+    schema = parse_index(f"version: 1\ntable: t\nprimary_key: id\nfields:\n{fields}", "file")
+    return derive_mapping(schema).to_json()

@@ -5,10 +5,8 @@ Nothing of an answer's body and none of the request's headers goes into an error
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 
 import urllib3
 from urllib3.exceptions import HTTPError, SSLError
@@ -16,6 +14,7 @@ from urllib3.exceptions import HTTPError, SSLError
 from tailrace.model.errors import ConfigError, NeedsOperator
 from tailrace.model.secret import Secret, mask_url
 from tailrace.sinks.http.config import HttpConfig
+from tailrace.sinks.retry_after import seconds_of
 
 _RETRY = frozenset({408, 425, 429})
 _REMEDIES = {
@@ -67,7 +66,7 @@ class HttpClient:
                 "POST", self._url, body=body, headers=headers, redirect=False, preload_content=False
             )
             status = int(response.status)
-            asked = _seconds(response.headers.get("Retry-After"))
+            asked = seconds_of(response.headers.get("Retry-After"))
             try:
                 # Read a short answer so that the connection can serve again; give up on a long one.
                 response.read(65536)
@@ -117,17 +116,3 @@ def _revealed(headers: Mapping[str, str | Secret]) -> dict[str, str]:
                 f"the header {name!r} of the http sink cannot be sent", remedy="check its characters"
             )
     return shown
-
-
-def _seconds(header: str | None) -> float | None:
-    """What Retry-After says: seconds, or a date."""
-    if header is None:
-        return None
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except ValueError:
-        return None

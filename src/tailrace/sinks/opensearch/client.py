@@ -15,7 +15,6 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -26,6 +25,7 @@ from urllib3.exceptions import HTTPError, InsecureRequestWarning, SSLError
 from tailrace.model.errors import ConfigError, NeedsOperator, Transient
 from tailrace.sinks.opensearch.aws import Keys, signed
 from tailrace.sinks.opensearch.config import OpenSearchConfig
+from tailrace.sinks.retry_after import seconds_of
 
 JSON, LINES = "application/json", "application/x-ndjson"
 _RETRY = frozenset({408, 425, 429})
@@ -204,7 +204,7 @@ class Client:
                 place=self.place,
             )
         if answer.error[0] == BLOCKED:
-            return Again("the cluster or the index is read-only", _seconds(retry_after), UNBLOCK)
+            return Again("the cluster or the index is read-only", seconds_of(retry_after), UNBLOCK)
         if status == 403:
             raise NeedsOperator(
                 "the server does not permit this (status 403)",
@@ -220,7 +220,7 @@ class Client:
             )
         if status in _RETRY or status >= 500:
             kind = answer.error[0]
-            return Again(f"status {status}{f', {kind}' if kind else ''}", _seconds(retry_after))
+            return Again(f"status {status}{f', {kind}' if kind else ''}", seconds_of(retry_after))
         return answer
 
     def ask(
@@ -310,17 +310,3 @@ def _told(error: HTTPError) -> str:
         "ReadTimeoutError": "it did not answer in time",
         "ProtocolError": "the connection was lost",
     }.get(type(error).__name__, type(error).__name__)
-
-
-def _seconds(header: str | None) -> float | None:
-    """What Retry-After says: seconds, or a date."""
-    if header is None:
-        return None
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
-    except ValueError:
-        return None
