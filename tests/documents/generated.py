@@ -9,7 +9,7 @@ import json
 import random
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -280,6 +280,7 @@ class World:
             for at in range(dice.randint(1, 3)):
                 if (member := self._relation(table, f"r{at}", depth - 1)) is not None:
                     made.append(member)
+                    made += self._beside(member)
         if dice.random() < 0.3:
             made = [made[0], Member("group", Group(tuple(made[1:])))]
         return tuple(made)
@@ -328,6 +329,20 @@ class World:
                 Place(number, (name,), schema, other.named, members, link, self._filters(other), order, limit)
             ),
         )
+
+    def _beside(self, member: Member) -> list[Member]:
+        """Aggregates over the very rows that a member shows, or all that it would without its limit."""
+        shown = member.value
+        if not isinstance(shown, Related) or shown.place.link is None or self.dice.random() < 0.5:
+            return []
+        if shown.place.link.shape not in ("has_many", "many_to_many"):
+            return []
+        table = next(one for one in self.tables if one.name == shown.place.table.ref.name)
+        bare = replace(shown.place, members=(), order=(), limit=None)
+        return [
+            Member(f"{member.name}_{at}", self._aggregate(table, bare))
+            for at in range(self.dice.randint(1, 3))
+        ]
 
     def _far(self, table: Table, junction: Table) -> tuple[Table, Link]:
         other = junction.points[1]

@@ -328,6 +328,45 @@ def test_counts_a_row_once_for_each_junction_row_unless_it_shall_be_distinct(
     assert found["3"] == {"all": 0, "once": 0, "sum": None, "ids": []}
 
 
+@pytest.mark.parametrize("descending", [False, True])
+def test_totals_are_of_all_rows_whatever_the_document_shows_of_them(
+    source: Source, build: Build, descending: bool
+) -> None:
+    tables = shop(source)
+    orders, tags = tables["orders"], tables["tags"]
+    ids = scalars(orders, id="long")
+    link: Any = {"parent": "id", "own": "customer"}
+    paid = (Comparison("state", "eq", "paid"),)
+    through = Through(tables["tagged"], ("customer",), ("tag",))
+    far: Any = {"parent": "id", "own": "id", "through": through}
+    bare, tagged = place("x", "has_many", orders, **link), place("x", "has_many", tags, **far)
+    order = (Order("at", descending),)
+    limited = related("shown", "has_many", orders, *ids, **link, order=order, limit=1)
+    filtered = related("shown", "has_many", orders, *ids, **link, filters=paid)
+    alone = related("shown", "has_many", orders, *ids, **link, order=order)
+    totals = (
+        aggregate("count", "count", bare),
+        aggregate("sum", "sum", bare, "total", "decimal"),
+        aggregate("ids", "ids", bare, None, "long"),
+        aggregate("paid", "count", place("x", "has_many", orders, **link, filters=paid)),
+    )
+    once = Member("once", Aggregate(tagged, "count", distinct=True))
+    ordered = [10, 12, 11] if descending else [12, 10, 11]
+    for shown, expected in ((limited, ordered[:1]), (filtered, [10]), (alone, ordered)):
+        labels = related("tags", "many_to_many", tags, *scalars(tags, id="long"), **far)
+        plan = root(tables["customers"], shown, *totals, labels, aggregate("tagged", "count", tagged), once)
+        found = build(plan)
+        assert [one["id"] for one in found["1"]["shown"]] == expected
+        assert [found["1"][name] for name in ("count", "sum", "ids", "paid")] == [
+            3,
+            Decimal("5.8"),
+            [10, 11, 12],
+            1,
+        ]
+        assert [found["2"][name] for name in ("tags", "tagged", "once")] == [[{"id": 2}, {"id": 2}], 2, 1]
+        assert [found["3"][name] for name in ("shown", "count", "sum", "ids", "once")] == [[], 0, None, [], 0]
+
+
 def test_meets_keys_of_other_widths_types_and_several_columns(source: Source, build: Build) -> None:
     fixed = "char(4)" if source.dialect == "postgres" else "text"
     source.sql(

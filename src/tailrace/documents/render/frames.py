@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tailrace.documents.plan import Aggregate, Expression, Group, Member, Place
+from tailrace.documents.plan import Aggregate, Expression, Group, Member, Place, Related
 from tailrace.documents.render.dialect import Sql
 from tailrace.model.table import Column
 
+# A member that is an aggregate.
+Asked = tuple[Member, Aggregate]
 # The column that numbers the rows of one parent.
 RANK = "n"
 
@@ -58,6 +60,21 @@ def alike(one: Aggregate, other: Aggregate) -> bool:
         b.link,
         b.filters,
         other.distinct,
+    )
+
+
+def over(value: Aggregate, shown: Related) -> bool:
+    """Whether an aggregate is over the rows that are shown, all of them and each as often."""
+    a, b = value.place, shown.place
+    if a.link is None or b.link is None or b.limit is not None:
+        return False
+    if b.link.shape not in ("has_many", "many_to_many") or (value.distinct and a.link.through is not None):
+        return False
+    return (a.table.ref, a.key, replace(a.link, shape=b.link.shape), a.filters) == (
+        b.table.ref,
+        b.key,
+        b.link,
+        b.filters,
     )
 
 

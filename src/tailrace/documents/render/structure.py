@@ -4,7 +4,8 @@
     p0     rows of the root
     p1     rows of the first relation, with the values of the parent's columns that they hang on (l0, l1, …)
     g2     what hangs on rows of p1, as one JSON text (v) per l0, l1, …
-    g1     p1 left joined with g2, made objects, folded into one JSON text per l0, l1, …
+    g1     p1 left joined with g2, made objects, folded into one JSON text per l0, l1, …, and beside it what
+           is counted or added up over the same rows (v0, v1, …), so that no row is looked up twice
     …
     and at last p0 left joined with every g: an id and a document per row
 
@@ -34,7 +35,17 @@ from tailrace.documents.plan import (
 from tailrace.documents.render.conditions import conditions, kept
 from tailrace.documents.render.dialect import Dialect, Sort, Sql, Totals
 from tailrace.documents.render.families import of_kind
-from tailrace.documents.render.frames import RANK, Bounds, Frame, Joined, alike, leaves, where
+from tailrace.documents.render.frames import (
+    RANK,
+    Asked,
+    Bounds,
+    Frame,
+    Joined,
+    alike,
+    leaves,
+    over,
+    where,
+)
 from tailrace.documents.render.literals import json_text
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import Column, TableRef, TableSchema
@@ -113,12 +124,14 @@ class Structure:
             made.append(dialect.tuple_compare(columns, "<", values))
         return made
 
-    def _related(self, place: Place, parent: Frame, *, distinct: bool = False) -> Frame:
-        """The rows that hang on rows of the parent."""
+    def _related(
+        self, place: Place, parent: Frame, *, distinct: bool = False, also: Sequence[str] = ()
+    ) -> Frame:
+        """The rows that hang on rows of the parent, with other columns also if asked for."""
         dialect, link = self._dialect, place.link
         if link is None:
             raise ConfigError(f"the place {'.'.join(place.path)} hangs on nothing")
-        frame = self._frame(place)
+        frame = self._frame(place, also)
         rows = f"({self._rows(frame)}) AS t"
         names = [f"l{at}" for at in range(len(link.parent))]
         above = [parent.place.table.column(name) for name in link.parent]
@@ -203,9 +216,9 @@ class Structure:
             query = query.distinct(copy=False)
         return self._sql(query)
 
-    def _frame(self, place: Place) -> Frame:
+    def _frame(self, place: Place, also: Sequence[str] = ()) -> Frame:
         self._numbers += 1
-        names: dict[str, None] = dict.fromkeys(place.key)
+        names: dict[str, None] = dict.fromkeys([*place.key, *also])
         names.update(dict.fromkeys(one.column for one in place.order))
         if place.link is not None:
             names.update(dict.fromkeys(place.link.own))
@@ -243,25 +256,35 @@ class Structure:
     def _below(self, frame: Frame) -> Joined:
         """Everything that hangs on the rows of a frame."""
         made = Joined()
-        groups: list[list[tuple[Member, Aggregate]]] = []
+        # One pass over the rows for all that is asked of them, be they shown as well or not.
+        groups: list[list[Asked]] = []
         for member in leaves(frame.place.members):
             value = member.value
-            if isinstance(value, Related):
-                related = self._related(value.place, frame)
-                name = self._folded(related)
-                many = value.place.link is not None and value.place.link.shape in ("has_many", "many_to_many")
-                made.values[id(member)] = f"coalesce({name}.v, '{'[]' if many else 'null'}')"
-                made.joins.append((name, name, self._on(frame, value.place, name, related)))
-            elif isinstance(value, Aggregate):
-                # One pass over the rows for all that is asked of them.
-                for asked in groups:
-                    if alike(asked[0][1], value):
-                        asked.append((member, value))
-                        break
-                else:
+            if isinstance(value, Aggregate):
+                same = next((asked for asked in groups if alike(asked[0][1], value)), None)
+                if same is None:
                     groups.append([(member, value)])
+                else:
+                    same.append((member, value))
+        for member in leaves(frame.place.members):
+            value = member.value
+            if not isinstance(value, Related):
+                continue
+            asked = next((asked for asked in groups if over(asked[0][1], value)), [])
+            if asked:
+                groups.remove(asked)
+            also = [one.column for _, one in asked if one.column is not None]
+            related = self._related(value.place, frame, also=also)
+            name = self._folded(frame, related, asked, made)
+            many = value.place.link is not None and value.place.link.shape in ("has_many", "many_to_many")
+            made.values[id(member)] = f"coalesce({name}.v, '{'[]' if many else 'null'}')"
+            made.joins.append((name, name, self._on(frame, value.place, name, related)))
         for asked in groups:
-            self._totalled(frame, asked, made)
+            place = asked[0][1].place
+            columns = [value.column for _, value in asked if value.column is not None]
+            distinct = asked[0][1].distinct and place.link is not None and place.link.through is not None
+            rows = self._related(place, frame, distinct=distinct, also=columns)
+            self._totalled(frame, rows, asked, made, f"g{rows.name[1:]}")
         return made
 
     def _on(self, parent: Frame, place: Place, name: str, related: Frame) -> Sql:
@@ -278,71 +301,74 @@ class Structure:
             on.append(equal)
         return " AND ".join(on)
 
-    def _folded(self, frame: Frame) -> str:
-        """The objects of a frame, one per parent or as arrays, in a table of their own."""
+    def _folded(self, parent: Frame, frame: Frame, asked: Sequence[Asked], made: Joined) -> str:
+        """The objects of a frame, one per parent or as arrays, and totals, in a table of their own."""
         dialect, place = self._dialect, frame.place
+        name = f"g{frame.name[1:]}"
+        if asked and dialect.ordered_input:
+            # The order of the array is not that of the totals.
+            self._totalled(parent, frame, asked, made, f"a{frame.name[1:]}")
+            asked = ()
         joined = self._below(frame)
         frame, joined = self._staged(frame, joined)
-        made = self._object(place.members, frame, joined, "p")
+        object_ = self._object(place.members, frame, joined, "p")
         links = [(f"p.l{at}", f"l{at}") for at in range(len(frame.links))]
-        name = f"g{frame.name[1:]}"
         source = f"{frame.name} AS p"
         assert place.link is not None  # noqa: S101 - `_related` has refused that
         if place.link.shape in ("belongs_to", "has_one"):
-            query = self._left(self._select([*links, (made, "v")], source), joined)
+            query = self._left(self._select([*links, (object_, "v")], source), joined)
         else:
             order = [Sort(f"p.{RANK}", nullable=False)] if frame.ranked else self._order(frame, "p")
             if dialect.ordered_input:
-                inner = self._left(self._select([*links, (made, "v")], source), joined)
+                inner = self._left(self._select([*links, (object_, "v")], source), joined)
                 inner = inner.order_by(
                     *(self._var(sql) for sql, _ in links),
                     *(self._var(one.clause) for one in order),
                     copy=False,
                 )
-                source, made, links = f"({self._sql(inner)}) AS o", "o.v", [(n, n) for _, n in links]
-                query = self._select([*links, (dialect.array(made, order), "v")], source)
+                source, object_, links = f"({self._sql(inner)}) AS o", "o.v", [(n, n) for _, n in links]
+                query = self._select([*links, (dialect.array(object_, order), "v")], source)
             else:
-                query = self._select([*links, (dialect.array(made, order), "v")], source)
+                totals, _ = self._totals(frame, asked, made, name)
+                query = self._select([*links, (dialect.array(object_, order), "v"), *totals], source)
                 query = self._left(query, joined)
             query = query.group_by(*(self._var(sql) for sql, _ in links), copy=False)
         self._add(name, query)
         return name
 
-    def _totalled(self, parent: Frame, asked: list[tuple[Member, Aggregate]], made: Joined) -> None:
-        dialect, place = self._dialect, asked[0][1].place
-        columns = [value.column for _, value in asked if value.column is not None]
-        merged = Place(
-            place.number,
-            place.path,
-            place.table,
-            place.key,
-            tuple(Member("", Scalar(name, "custom")) for name in columns),
-            place.link,
-            place.filters,
-        )
-        distinct = asked[0][1].distinct and place.link is not None and place.link.through is not None
-        frame = self._related(merged, parent, distinct=distinct)
-        key = [frame.column(name, "p") for name in place.key]
-        name, ordered = f"g{frame.name[1:]}", False
-        shown: list[tuple[Sql, str]] = []
-        finishing: list[tuple[Member, Aggregate, Totals, list[str]]] = []
-        for member, value in asked:
-            totals = self._total(value, frame, key)
-            aliases = [f"v{len(shown) + at}" for at in range(len(totals.columns))]
-            shown += list(zip(totals.columns, aliases, strict=True))
-            ordered = ordered or totals.ordered
-            finishing.append((member, value, totals, [f"{name}.{alias}" for alias in aliases]))
+    def _totalled(self, parent: Frame, frame: Frame, asked: Sequence[Asked], made: Joined, name: str) -> None:
+        """What is asked of the rows of a frame, in a table of its own."""
+        shown, ordered = self._totals(frame, asked, made, name)
         links = [(f"p.l{at}", f"l{at}") for at in range(len(frame.links))]
         source = f"{frame.name} AS p"
-        if ordered and dialect.ordered_input:
-            order = ", ".join([sql for sql, _ in links] + [s for x, c in key for s in dialect.sortable(x, c)])
+        if ordered and self._dialect.ordered_input:
+            order = ", ".join(
+                [sql for sql, _ in links]
+                + [one for x, c in self._key(frame) for one in self._dialect.sortable(x, c)]
+            )
             source = f"(SELECT * FROM {frame.name} AS p ORDER BY {order}) AS p"
         query = self._select([*links, *shown], source)
         self._add(name, query.group_by(*(self._var(sql) for sql, _ in links), copy=False))
-        made.joins.append((name, name, self._on(parent, place, name, frame)))
-        for member, value, totals, aliases in finishing:
+        made.joins.append((name, name, self._on(parent, asked[0][1].place, name, frame)))
+
+    def _totals(
+        self, frame: Frame, asked: Sequence[Asked], made: Joined, name: str
+    ) -> tuple[list[tuple[Sql, str]], bool]:
+        """Columns of the grouped rows of a frame, and whether they want them in order of the key."""
+        shown: list[tuple[Sql, str]] = []
+        ordered = False
+        for member, value in asked:
+            totals = self._total(value, frame, self._key(frame))
+            aliases = [f"v{len(shown) + at}" for at in range(len(totals.columns))]
+            shown += list(zip(totals.columns, aliases, strict=True))
+            ordered = ordered or totals.ordered
             nothing = {"count": "0", "ids": "[]"}.get(value.function, "null")
-            made.values[id(member)] = f"coalesce({totals.finish(aliases)}, '{nothing}')"
+            finished = totals.finish([f"{name}.{alias}" for alias in aliases])
+            made.values[id(member)] = f"coalesce({finished}, '{nothing}')"
+        return shown, ordered
+
+    def _key(self, frame: Frame) -> list[tuple[Sql, Column]]:
+        return [frame.column(name, "p") for name in frame.place.key]
 
     def _total(self, value: Aggregate, frame: Frame, key: list[tuple[Sql, Column]]) -> Totals:
         if value.function == "count":
