@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -175,6 +175,9 @@ class OpenSearchStore(Store):
 class Home:
     """The directory of a pipeline."""
 
+    # Settings of its session.
+    spark: ClassVar[Mapping[str, str]] = QUICK
+
     def __init__(self, directory: Path, name: str, app: App, store: Store | None = None) -> None:
         self.directory, self.name, self.app = directory, name, app
         self.store = store or Store()
@@ -197,7 +200,7 @@ class Home:
             f"url = {json.dumps(self.app.url)}",
             self.store.section(),
             "[spark]",
-            *(f'"{name}" = "{value}"' for name, value in QUICK.items()),
+            *(f'"{name}" = "{value}"' for name, value in self.spark.items()),
             '"spark.ui.enabled" = "false"',
             extra,
         ]

@@ -1,0 +1,1 @@
+"""Random long life of the whole product: `make soak`, and docs/soak.md."""

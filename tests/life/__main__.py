@@ -1,0 +1,89 @@
+"""Lives by hand: `python -m tests.life run`, `replay TRACE`, `shrink TRACE`. docs/soak.md tells of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+from pathlib import Path
+
+from tests.life import trace
+from tests.life.grounds import Unavailable
+from tests.life.living import ARTIFACTS, Failed, live, replay, shrunk
+from tests.life.model import Variant
+
+VARIANTS = {
+    "sqlite": Variant("sqlite", "sqlite"),
+    "postgres": Variant("postgres", "sqlite"),
+    "opensearch": Variant("postgres", "opensearch"),
+}
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """One life after the other, each with its part of the time."""
+    names = arguments.variants.split(",")
+    seconds, failed = arguments.seconds / len(names), 0
+    for name in names:
+        place = arguments.place / f"{name}-{arguments.seed}"
+        say(f"{name}: TAILRACE_SEED={arguments.seed}, {seconds:.0f} s, kept in {place}")
+        try:
+            outcome = live(VARIANTS[name], arguments.seed, seconds, place, most=arguments.actions)
+            say(f"{name}: no difference\n{outcome}")
+        except Unavailable as error:
+            say(f"{name}: left out, for want of {error}")
+        except Failed as error:
+            failed += 1
+            say(f"{name}: FAILED\n{error}")
+            if arguments.shrink > 0 and error.oracle != "O6":
+                again(error.path, place, arguments.shrink)
+    return 1 if failed else 0
+
+
+def again(path: Path, place: Path, budget: float, engine: str | None = None) -> None:
+    found = shrunk(path, place, budget=budget, engine=engine)
+    word = "none can be left out" if found.minimal else "the time was over"
+    say(f"{len(found.actions)} actions are left after {found.tries} tries ({word}): {place / 'shrunk.jsonl'}")
+
+
+def main() -> int:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.life", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    one = verbs.add_parser("run", help="live from a seed")
+    one.add_argument("--seconds", type=float, default=float(os.environ.get("TAILRACE_LIFE", "3600")))
+    one.add_argument("--variants", default=",".join(VARIANTS), help="some of them, with commas between")
+    drawn = str(random.SystemRandom().randrange(10**9))
+    one.add_argument("--seed", default=os.environ.get("TAILRACE_SEED", drawn))
+    one.add_argument("--actions", type=int, default=10**9, help="at most so many")
+    one.add_argument("--place", type=Path, default=ARTIFACTS, help="where traces and records are kept")
+    one.add_argument("--shrink", type=float, default=0.0, help="seconds to shrink a failure in")
+    for verb, text in (("replay", "live a trace again"), ("shrink", "find fewer actions that fail")):
+        other = verbs.add_parser(verb, help=text)
+        other.add_argument("trace", type=Path)
+        other.add_argument("--engine", choices=["spark", "loop"], help="another engine than the trace's")
+        other.add_argument("--place", type=Path, help="default: beside the trace")
+        if verb == "shrink":
+            other.add_argument("--budget", type=float, default=1800.0, help="seconds")
+    arguments = parser.parse_args()
+    if arguments.verb == "run":
+        return run(arguments)
+    place = arguments.place or arguments.trace.parent
+    if arguments.verb == "shrink":
+        again(arguments.trace, place, arguments.budget, arguments.engine)
+        return 0
+    try:
+        say(str(replay(trace.read(arguments.trace), place / "replay", engine=arguments.engine)))
+    except Failed as error:
+        say(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""A life from its seed or its trace to its end, with everything that is kept of it.
+
+Beside the trace: `resources.csv` and `resources.svg`, what was used all the time, and `life.log`, what was
+done when.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.faults.oracles import Violation
+from tests.life import plot, resources, shrink, trace
+from tests.life.actions import Fate
+from tests.life.model import Variant
+from tests.life.resources import MEGA, Meter, Record, Verdict, size_of
+from tests.life.trace import Action, Recorder, Trace
+from tests.life.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
+ARTIFACTS = ROOT / "artifacts" / "life"
+# Shorter lives are warming up for the most part.
+JUDGED_SECONDS = 900.0
+
+
+class Failed(AssertionError):
+    """A life went wrong; where its trace is."""
+
+    def __init__(self, oracle: str, message: str, path: Path) -> None:
+        super().__init__(f"{oracle}: {message}\n\nreplay: python -m tests.life replay {path}")
+        self.oracle, self.path = oracle, path
+
+
+@dataclass
+class Outcome:
+    """What a life was."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join([json.dumps(self.facts), *map(str, self.verdicts)])
+
+
+def live(variant: Variant, seed: int | str, seconds: float, place: Path, *, most: int = 10**9) -> Outcome:
+    """Live from a seed until the time is over, at the next check; at most so many actions."""
+    end = time.monotonic() + seconds
+
+    def drawn() -> Iterable[Action]:
+        for number, one in enumerate(Fate(seed, variant).actions()):
+            yield one
+            if one.do == "check" and (time.monotonic() > end or number >= most):
+                return
+
+    header = {**variant.header(), "seed": seed}
+    return follow(variant, drawn(), place, header, judge=seconds >= JUDGED_SECONDS)
+
+
+def replay(told: Trace, place: Path, *, engine: str | None = None) -> Outcome:
+    """Live a trace again. What makes no sense in it is passed over."""
+    variant = Variant.of({**told.header, **({"engine": engine} if engine else {})})
+    return follow(variant, told.actions, place, {**told.header, **variant.header()}, strict=False)
+
+
+def follow(
+    variant: Variant,
+    actions: Iterable[Action],
+    place: Path,
+    header: Mapping[str, Any],
+    *,
+    strict: bool = True,
+    judge: bool = False,
+) -> Outcome:
+    """Live actions, and keep what happened in `place`; Failed where something was wrong."""
+    place.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="tailrace-life-"))
+    recorder = Recorder(place / "trace.jsonl", header)
+    record = Record(place / "resources.csv")
+    outcome = Outcome()
+    began = time.monotonic()
+    try:
+        with (place / "life.log").open("w") as log:
+
+            def said(line: str) -> None:
+                log.write(f"{time.monotonic() - began:8.1f} {line}\n")
+                log.flush()
+
+            try:
+                world = World(directory, variant, strict=strict, said=said)
+                meter = _meter(world, record)
+                world.idle = lambda: meter.sample(idle=True)
+                try:
+                    with world, meter:
+                        for one in actions:
+                            recorder.note(one)
+                            world.do(one)
+                finally:
+                    outcome.facts = world.facts()
+            except Exception as error:
+                oracle = error.oracle if isinstance(error, Violation) else type(error).__name__
+                recorder.failed(oracle, str(error))
+                said(f"failed: {oracle}: {error}")
+                _keep_logs(directory, place)
+                raise Failed(oracle, str(error), recorder.path) from error
+        if judge:
+            outcome.verdicts = resources.judged(record.samples, variant.source)
+            if wrong := [str(verdict) for verdict in outcome.verdicts if not verdict.flat]:
+                recorder.failed("O6", "; ".join(wrong))
+                raise Failed("O6", "\n".join(wrong), recorder.path)
+        return outcome
+    finally:
+        recorder.close()
+        record.close()
+        plot.write(place / "resources.svg", record.samples, f"{variant.name}, seed {header.get('seed')}")
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _meter(world: World, record: Record) -> Meter:
+    home = world.home
+
+    def documents() -> float:
+        return sum(size_of(path) for path in home.directory.glob("docs-*")) / MEGA
+
+    places: dict[str, Callable[[], float | None]] = {
+        "state_mb": lambda: size_of(home.state, without=["spark.log"]) / MEGA,
+        "spark_log_mb": lambda: size_of(home.state / "spark.log") / MEGA,
+        "lake_mb": lambda: size_of(home.lake) / MEGA,
+        "documents_mb": documents,
+        "retained": world.ground.retained,
+    }
+    return Meter(record, lambda: world.running, places)
+
+
+def _keep_logs(directory: Path, place: Path) -> None:
+    """What the last runs wrote, and the configuration they had."""
+    home = directory / "home"
+    kept = [*sorted(home.glob("run-*.log"))[-3:], *home.glob("*.toml"), *home.glob("*.yml")]
+    for path in [*kept, home / ".tailrace" / "spark.log"]:
+        if path.exists():
+            (place / path.name).write_bytes(path.read_bytes()[-500_000:])
+
+
+def shrunk(path: Path, place: Path, *, budget: float, engine: str | None = None) -> shrink.Shrunk[Action]:
+    """Fewer actions that fail by the same oracle, written beside the trace as `shrunk.jsonl`."""
+    told = trace.read(path)
+    wanted = (told.failure or {}).get("failed")
+
+    def fails(actions: list[Action]) -> bool:
+        with tempfile.TemporaryDirectory(prefix="tailrace-shrink-") as kept:
+            try:
+                replay(Trace(told.header, actions), Path(kept), engine=engine)
+            except Failed as error:
+                return wanted is None or error.oracle == wanted
+        return False
+
+    def said(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    found = shrink.shrink(told.actions, fails, budget=budget, said=said)
+    place.mkdir(parents=True, exist_ok=True)
+    trace.write(place / "shrunk.jsonl", told.header, found.actions)
+    return found

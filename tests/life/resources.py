@@ -1,0 +1,229 @@
+"""What a life uses: memory, handles, threads, disk and kept log, recorded all the time and judged at the end.
+
+The judge compares idle points: the median of the last quarter with that of the second one. The first quarter
+is for warming up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import psutil
+
+Sample = dict[str, float | None]
+ROLES = ("driver", "jvm", "capture", "workers")
+MEGA = 1024 * 1024
+RATIO = 1.1
+SECONDS = 5.0
+# Fewer idle points than these in a quarter say nothing.
+POINTS = 4
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column of the record: how it is called, and what it may grow by beside a tenth."""
+
+    name: str
+    unit: str
+    slack: float = 0.0
+    judged: bool = True
+
+
+MEASURES = (
+    *(Measure(f"{role}_mb", "MB", slack=10.0) for role in ROLES),
+    Measure("handles", "", slack=20.0),
+    Measure("threads", "", slack=10.0),
+    Measure("state_mb", "MB", slack=4.0),
+    Measure("documents_mb", "MB", slack=4.0),
+    Measure("retained", "rows or bytes", slack=0.0),
+    # Files of the last hour are kept for readers, and Spark's log is for people to remove.
+    Measure("lake_mb", "MB", judged=False),
+    Measure("spark_log_mb", "MB", judged=False),
+)
+# Bytes of PostgreSQL's log come by segments, and other work of the server writes to it too.
+RETAINED_SLACK = {"sqlite": 2000.0, "postgres": 16.0 * MEGA}
+COLUMNS = ("at", "idle", "run", "age", *(measure.name for measure in MEASURES))
+
+
+def processes_of(pid: int) -> dict[str, list[psutil.Process]]:
+    """The processes of a run by their role."""
+    found: dict[str, list[psutil.Process]] = {role: [] for role in ROLES}
+    with contextlib.suppress(psutil.NoSuchProcess):
+        main = psutil.Process(pid)
+        found["driver"].append(main)
+        for child in main.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found[_role(child)].append(child)
+    return found
+
+
+def _role(process: psutil.Process) -> str:
+    if "java" in process.name():
+        return "jvm"
+    return "capture" if "python_streaming_source_runner" in " ".join(process.cmdline()) else "workers"
+
+
+def memory_of(process: psutil.Process) -> float:
+    """Bytes in memory; of what several processes share, a part each."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return float(line.split()[1]) * 1024
+    with contextlib.suppress(psutil.Error):
+        return float(process.memory_info().rss)
+    return 0.0
+
+
+def size_of(path: Path, *, without: Iterable[str] = ()) -> float:
+    """Bytes of a file, or of everything in a directory."""
+    if path.is_file():
+        return float(path.stat().st_size)
+    total, left_out = 0.0, set(without)
+    for directory, _, names in os.walk(path):
+        for name in names:
+            if name not in left_out:
+                with contextlib.suppress(OSError):
+                    total += Path(directory, name).stat().st_size
+    return total
+
+
+class Record:
+    """Samples in memory and in a CSV file, line by line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.samples: list[Sample] = []
+        self._file: TextIO = path.open("w", newline="")
+        self._writer = csv.DictWriter(self._file, COLUMNS)
+        self._writer.writeheader()
+        self._lock = threading.Lock()
+
+    def add(self, sample: Sample) -> None:
+        with self._lock:
+            self.samples.append(sample)
+            shown = {name: "" if value is None else round(value, 2) for name, value in sample.items()}
+            self._writer.writerow(shown)
+            self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read(path: Path) -> list[Sample]:
+    """The samples of a file."""
+    with path.open(newline="") as file:
+        return [
+            {name: float(value) if value else None for name, value in row.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+class Meter:
+    """Takes samples: every few seconds, and at idle points when told."""
+
+    def __init__(
+        self,
+        record: Record,
+        running: Callable[[], tuple[int, int, float] | None],
+        places: Mapping[str, Callable[[], float | None]],
+    ) -> None:
+        """`running` gives number, process id and age of the run; `places` what is no process's."""
+        self._record, self._running, self._places = record, running, places
+        self._began = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Meter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(timeout=30)
+
+    def _run(self) -> None:
+        while not self._ended.wait(SECONDS):
+            self.sample()
+
+    def sample(self, *, idle: bool = False) -> None:
+        """What is used now."""
+        found = self._running()
+        taken: Sample = {"at": time.monotonic() - self._began, "idle": float(idle)}
+        if found is not None:
+            number, pid, age = found
+            taken |= {"run": float(number), "age": age, **_usage(pid)}
+        taken |= {name: place() for name, place in self._places.items()}
+        self._record.add({name: taken.get(name) for name in COLUMNS})
+
+
+def _usage(pid: int) -> Sample:
+    made: Sample = {}
+    handles = threads = 0
+    for role, processes in processes_of(pid).items():
+        made[f"{role}_mb"] = sum(map(memory_of, processes)) / MEGA
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                handles += process.num_fds()
+                threads += process.num_threads()
+    return {**made, "handles": float(handles), "threads": float(threads)}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Second quarter against the last one, of one measure."""
+
+    measure: Measure
+    second: float
+    last: float
+    limit: float
+
+    @property
+    def flat(self) -> bool:
+        return not self.measure.judged or self.last <= self.limit
+
+    def __str__(self) -> str:
+        word = ("flat" if self.flat else "GROWS") if self.measure.judged else "not judged"
+        unit = f" {self.measure.unit}" if self.measure.unit else ""
+        went = f"{self.second:.1f} to {self.last:.1f}{unit}"
+        return f"{self.measure.name}: {went} ({word}, limit {self.limit:.1f})"
+
+
+def judged(samples: Sequence[Sample], source: str = "sqlite") -> list[Verdict]:
+    """How each measure went; empty where there are too few idle points to say."""
+    idle = [sample for sample in samples if sample["idle"] and sample.get("driver_mb")]
+    if not idle:
+        return []
+    begin, end = _at(idle[0]), _at(idle[-1])
+    quarter = (end - begin) / 4
+
+    def within(number: int) -> list[Sample]:
+        low, high = begin + number * quarter, begin + (number + 1) * quarter
+        return [sample for sample in idle if low <= _at(sample) <= high]
+
+    second, last = within(1), within(3)
+    if min(len(second), len(last)) < POINTS:
+        return []
+    verdicts = []
+    for measure in MEASURES:
+        medians = [_median(part, measure.name) for part in (second, last)]
+        slack = RETAINED_SLACK[source] if measure.name == "retained" else measure.slack
+        verdicts.append(Verdict(measure, *medians, limit=medians[0] * RATIO + slack))
+    return verdicts
+
+
+def _at(sample: Sample) -> float:
+    return sample["at"] or 0.0
+
+
+def _median(samples: Sequence[Sample], name: str) -> float:
+    values: list[Any] = [sample[name] for sample in samples if sample[name] is not None]
+    return float(statistics.median(values)) if values else 0.0

@@ -1,0 +1,64 @@
+"""Fewer actions that still fail: delta debugging, within a budget of time.
+
+`fails` lives the actions it is given and says whether they fail in the same way. Actions whose preconditions
+are gone with others are passed over by whoever lives them, so every part of a trace can be lived.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Shrunk(Generic[Item]):
+    """What is left, how often it was tried, and whether nothing more can be left out."""
+
+    actions: list[Item]
+    tries: int
+    minimal: bool
+
+
+def shrink(
+    actions: Sequence[Item],
+    fails: Callable[[list[Item]], bool],
+    *,
+    budget: float,
+    clock: Callable[[], float] = time.monotonic,
+    said: Callable[[str], None] = lambda _: None,
+) -> Shrunk[Item]:
+    """The fewest actions found that fail, in their order. A part that was tried is not tried again.
+
+    Pieces of halving size are left out, down to single actions.
+    """
+    deadline = clock() + budget
+    tried: dict[tuple[int, ...], bool] = {}
+
+    def holds(places: tuple[int, ...]) -> bool:
+        if places not in tried:
+            tried[places] = fails([actions[at] for at in places])
+            said(f"{len(places)} of {len(actions)} actions: {'fails' if tried[places] else 'passes'}")
+        return tried[places]
+
+    left = tuple(range(len(actions)))
+    size = max(1, len(left) // 2)
+    while left:
+        for start in range(0, len(left), size):
+            if clock() >= deadline:
+                return Shrunk([actions[at] for at in left], len(tried), minimal=False)
+            end = len(left) - start
+            without = left[: max(0, end - size)] + left[end:]
+            if without != left and holds(without):
+                left = without
+                break
+        else:
+            if size == 1:
+                break
+            size = max(1, size // 2)
+            continue
+        size = min(size, max(1, len(left) // 2))
+    return Shrunk([actions[at] for at in left], len(tried), minimal=True)

@@ -1,0 +1,74 @@
+"""What grows is told, what is flat is not, and a life too short says nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.life.plot import svg
+from tests.life.resources import COLUMNS, Meter, Record, Sample, judged, read
+
+
+def sample(at: float, idle: bool = True, **values: float) -> Sample:
+    usual = dict.fromkeys(COLUMNS, 50.0)
+    return {**usual, "at": at, "idle": float(idle), **values}
+
+
+def grown(**values: float) -> set[str]:
+    """Measures that grow when these have so much more in the last quarter."""
+    samples = [sample(at) for at in range(0, 3000, 60)]
+    samples += [sample(at, **values) for at in range(3000, 3600, 60)]
+    return {verdict.measure.name for verdict in judged(samples) if not verdict.flat}
+
+
+def test_a_flat_life_is_flat() -> None:
+    assert grown() == set()
+    assert grown(jvm_mb=54.0, handles=60.0) == set()
+
+
+def test_each_measure_that_grows_is_named() -> None:
+    assert grown(jvm_mb=70.0) == {"jvm_mb"}
+    assert grown(driver_mb=500.0, handles=1000.0, threads=300.0) == {"driver_mb", "handles", "threads"}
+    assert grown(capture_mb=90.0, workers_mb=90.0, state_mb=90.0, retained=1e9) == {
+        "capture_mb",
+        "workers_mb",
+        "state_mb",
+        "retained",
+    }
+
+
+def test_the_lake_may_grow_for_its_files_of_the_last_hour_are_kept() -> None:
+    assert grown(lake_mb=500.0) == set()
+
+
+def test_moments_of_work_do_not_count_and_one_idle_point_is_no_median() -> None:
+    samples = [sample(at) for at in range(0, 3600, 60)]
+    samples += [sample(at + 1, idle=False, jvm_mb=900.0) for at in range(0, 3600, 60)]
+    samples.append(sample(3599, jvm_mb=900.0))
+    assert all(verdict.flat for verdict in judged(samples))
+
+
+def test_too_few_idle_points_say_nothing() -> None:
+    assert judged([sample(at) for at in range(0, 600, 60)]) == []
+    assert judged([]) == []
+
+
+def test_a_record_has_what_this_process_uses_and_is_read_as_it_was_written(tmp_path: Path) -> None:
+    record = Record(tmp_path / "resources.csv")
+    meter = Meter(record, lambda: (3, os.getpid(), 1.5), {"state_mb": lambda: 7.0, "retained": lambda: None})
+    meter.sample(idle=True)
+    record.close()
+    (one,) = read(record.path)
+    assert (one["run"], one["idle"], one["state_mb"], one["retained"]) == (3, 1, 7, None)
+    assert (one["driver_mb"] or 0) > 10
+    assert (one["handles"] or 0) > 2
+    assert (one["threads"] or 0) >= 1
+
+
+def test_the_picture_is_well_formed_and_has_a_line_for_each_measure() -> None:
+    tree = ElementTree.fromstring(svg([sample(at, idle=at % 2 == 0) for at in range(10)], "a < b"))  # noqa: S314
+    names = [element.tag.rpartition("}")[2] for element in tree.iter()]
+    assert names.count("polyline") == len(COLUMNS) - 4
+    assert names.count("circle") == 5 * (len(COLUMNS) - 4)
+    assert svg([], "nothing").startswith("<svg")

@@ -1,0 +1,98 @@
+"""A trace says all that a life was, and can be lived again in part."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tests.life import trace
+from tests.life.actions import Fate
+from tests.life.model import Model, Variant
+from tests.life.trace import Action, Recorder, action
+
+POSTGRES = Variant("postgres", "opensearch")
+
+
+def drawn(seed: int, variant: Variant, count: int = 400) -> list[Action]:
+    return list(itertools.islice(Fate(seed, variant).actions(), count))
+
+
+@pytest.mark.parametrize("variant", [Variant(), Variant("postgres"), POSTGRES], ids=lambda one: one.name)
+def test_a_seed_gives_the_same_life_again_and_another_seed_another_one(variant: Variant) -> None:
+    assert drawn(7, variant) == drawn(7, variant)
+    assert drawn(7, variant) != drawn(8, variant)
+
+
+def test_every_action_is_drawn_sooner_or_later() -> None:
+    known = {name.removeprefix("_do_") for name in dir(_world()) if name.startswith("_do_")}
+    assert {one.do for one in drawn(1, POSTGRES, 4000)} == known
+
+
+def _world() -> type:
+    from tests.life.world import World
+
+    return World
+
+
+def test_what_a_variant_has_not_is_never_done_to_it() -> None:
+    assert not {one.do for one in drawn(1, Variant(), 4000)} & {"cut", "restart_server", "crash_store"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_drawn_action_makes_sense_where_it_stands(seed: int) -> None:
+    model = Model(POSTGRES)
+    for one in drawn(seed, POSTGRES):
+        assert model.allows(one), one
+        model.take(one)
+
+
+def test_what_lost_its_precondition_is_passed_over() -> None:
+    model = Model(Variant())
+    assert not model.allows(action("start"))
+    model.take(action("create", tables=[], rows=[], indexes={"i0": {}}))
+    for one in (
+        action("kill", after=0),
+        action("resume"),
+        action("drop", table="wide", column="x1"),
+        action("cut", after=0),
+        action("reindex", index="i9"),
+    ):
+        assert not model.allows(one)
+    model.take(action("add", table="wide", column="x1"))
+    assert model.allows(action("drop", table="wide", column="x1"))
+
+
+def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "trace.jsonl"
+    actions = drawn(3, POSTGRES, 60)
+    trace.write(path, {**POSTGRES.header(), "seed": 3}, actions)
+    told = trace.read(path)
+    assert told.actions == actions
+    assert told.failure is None
+    assert Variant.of(told.header) == POSTGRES
+
+
+def test_a_trace_has_each_action_before_it_is_done_and_what_went_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    recorder = Recorder(path, Variant().header())
+    recorder.note(action("start"))
+    assert [one.do for one in trace.read(path).actions] == ["start"]
+    recorder.failed("O1", "a row is missing")
+    recorder.close()
+    assert trace.read(path).failure == {"failed": "O1", "message": "a row is missing"}
+
+
+def test_a_torn_last_line_is_left_out_and_any_other_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    trace.write(path, Variant().header(), [action("start"), action("check")])
+    text = path.read_text()
+    path.write_text(text[:-5])
+    assert [one.do for one in trace.read(path).actions] == ["start"]
+    path.write_text(text.replace('{"do": "start"}', '{"do": "sta'))
+    with pytest.raises(ValueError, match=r"trace.jsonl:2"):
+        trace.read(path)
+    path.write_text('{"life": 99}\n')
+    with pytest.raises(ValueError, match="no trace"):
+        trace.read(path)
