@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -27,7 +26,8 @@ from tailrace.model.errors import ConfigError
 from tailrace.model.filters import Filter, Test
 from tailrace.model.table import TableSchema
 from tailrace.spark.crossing import crossing, crossing_items
-from tailrace.spark.opening import one_table, open_capture
+from tailrace.spark.lending import lent_capture
+from tailrace.spark.opening import one_table
 from tailrace.spark.options import SourceOptions
 from tailrace.spark.planners import settle
 from tailrace.spark.read import patient_rows, typed_rows
@@ -64,7 +64,7 @@ class SnapshotReader(DataSourceReader):  # type: ignore[misc]
     @crossing
     def partitions(self) -> list[InputPartition]:
         """One task, or as many as asked for, by key ranges of about equal size."""
-        with closing(open_capture(self._options)) as capture, capture.together():
+        with lent_capture(self._options) as capture:
             settle()
             table = self._table(capture)
             if self._options.moment is not None and not capture.capabilities.moments:
@@ -88,7 +88,7 @@ class SnapshotReader(DataSourceReader):  # type: ignore[misc]
 
     def _read(self, part: TablePart) -> Iterator[pa.RecordBatch]:
         table = TableSchema.from_json(part.table)
-        with closing(open_capture(self._options)) as capture, capture.together():
+        with lent_capture(self._options) as capture:
             begin = partial(capture.snapshot, table, position=0, seq=0, columns=self._options.columns)
             for chunk in part.chunks:
                 for batch in patient_rows(partial(begin, chunk)):
@@ -113,7 +113,7 @@ class FilteringReader(SnapshotReader):
     def pushFilters(self, filters: list[Any]) -> list[Any]:
         """Let the source filter where it can; the filters that Spark must test all the same."""
         neutral = [neutral_filter(one) for one in filters]
-        with closing(open_capture(self._options)) as capture:
+        with lent_capture(self._options) as capture:
             table = self._table(capture)
             made = capture.condition(table, [one for one in neutral if one is not None])
         self._pushed = made.sql

@@ -11,7 +11,6 @@ import json
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from types import FrameType
 from typing import Any, cast
 
@@ -33,6 +32,7 @@ from tailrace.model.views import net_view_schema, table_view_schema
 from tailrace.spark.batch import batch_reader, batch_schema, check_stream
 from tailrace.spark.crossing import crossing, crossing_items
 from tailrace.spark.driver import StreamDriver
+from tailrace.spark.lending import lent_capture
 from tailrace.spark.offsets import Offset
 from tailrace.spark.opening import one_table, open_capture
 from tailrace.spark.options import SourceOptions
@@ -59,7 +59,7 @@ class TailraceSource(DataSource):  # type: ignore[misc]
             return _spark_schema(PACKED)
         if options.view == "envelope" or (options.view is None and options.state_dir is not None):
             return _spark_schema(envelope_schema())
-        with closing(open_capture(options)) as capture, capture.together():
+        with lent_capture(options) as capture:
             settle()
             if options.state_dir is None and options.view != "net":
                 return _spark_schema(batch_schema(capture, options))
@@ -142,14 +142,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return crossing_items(self._read(cast(Slice, partition)))
 
     def _read(self, part: Slice) -> Iterator[pa.RecordBatch]:
-        capture = open_capture(self._options)
-        try:
-            changelog = f"{self._options.state_dir}/changelog"
-            schema = to_arrow_schema(StructType.fromJson(json.loads(self._schema)), timezone="UTC")
-            with capture.together():
-                yield from read_slice(part, self._options.view or "envelope", changelog, capture, schema)
-        finally:
-            capture.close()
+        changelog = f"{self._options.state_dir}/changelog"
+        schema = to_arrow_schema(StructType.fromJson(json.loads(self._schema)), timezone="UTC")
+        with lent_capture(self._options) as capture:
+            yield from read_slice(part, self._options.view or "envelope", changelog, capture, schema)
 
     @crossing
     def commit(self, end: dict[str, Any]) -> None:

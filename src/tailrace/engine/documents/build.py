@@ -24,7 +24,7 @@ from tailrace.documents.render.query import Query
 from tailrace.documents.resolve import Affected, Resolver
 from tailrace.model.errors import DataError
 from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Rejection
-from tailrace.spark.opening import open_capture
+from tailrace.spark.lending import lent_capture
 from tailrace.spark.options import SourceOptions
 
 # Keys of one statement.
@@ -143,13 +143,13 @@ class Task:
     files: tuple[str, ...] = ()
 
     def run(self) -> DocumentReport:
-        """Open source and sink, build, write, flush."""
+        """Build, write, flush."""
         with closing(self.build):
             return self._written() if self.files else self._built()
 
     def _built(self) -> DocumentReport:
         report = DocumentReport()
-        with closing(open_capture(self.source)) as capture, capture.together():
+        with lent_capture(self.source) as capture:
             for data in self.keys:
                 report += self.build.keys(capture, unpacked(data))
             for chunk in self.chunks:
