@@ -31,13 +31,14 @@ from tailrace.engine.writer import BatchWriter
 from tailrace.model.change import Part
 from tailrace.model.errors import TailraceError
 from tailrace.model.table import TableRef
-from tailrace.sinks.contract import DocumentReport
+from tailrace.sinks.contract import DocumentReport, DocumentSink
 from tailrace.sinks.delta import DeltaConfig, DeltaSink
+from tailrace.sinks.opensearch import OpenSearchConfig, OpenSearchSink
 from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig
 from tests.faults.microbatch import Manners, StandIn
 from tests.faults.points import reach
 from tests.faults.sinks import FaultyDocuments, FaultyTable, FileFeed
-from tests.faults.source import FaultySource, shorten_lease, tune_capture
+from tests.faults.source import FaultySource, shorten_lease, skip_old_parent, tune_capture
 
 
 def watch_appends() -> None:
@@ -83,11 +84,11 @@ def specification(settings: dict[str, Any]) -> PipelineSpec:
         feeds=(Feed(frozenset(refs[:1]), FileFeed(place / "feed.ndjson")),),
         spark_log=str(place / "spark.log"),
     )
-    return documented(spec, place / "tailrace.toml", settings["store"], late=settings["late"])
+    return documented(spec, place / "tailrace.toml", settings)
 
 
-def documented(spec: PipelineSpec, file: Path, store: dict[str, Any], *, late: bool) -> PipelineSpec:
-    """The same with the indexes of a configuration, if there is one, in a store with these settings."""
+def documented(spec: PipelineSpec, file: Path, settings: dict[str, Any]) -> PipelineSpec:
+    """The same with the indexes of a configuration, if there is one, in a file or in a cluster."""
     if not file.exists():
         return spec
     config = load_config(file, environ={})
@@ -96,7 +97,10 @@ def documented(spec: PipelineSpec, file: Path, store: dict[str, Any], *, late: b
         indexes = indexes_of(config, capture)
         needs = document_needs(capture, indexes, refs, spec.mirrors, spec.feeds)
     names = json.dumps([str(ref) for ref in refs])
-    inner = SqliteSink(SqliteStoreConfig(str(file.parent / "docs.db"), **store))
+    inner: DocumentSink = SqliteSink(SqliteStoreConfig(str(file.parent / "docs.db"), **settings["store"]))
+    if settings["search"] is not None:
+        inner = OpenSearchSink(OpenSearchConfig(**settings["search"]))
+    late = settings["late"]
     return replace(
         spec,
         options={**spec.options, "tables": names, "documents": needs.to_json()},
@@ -140,6 +144,7 @@ def run(settings: dict[str, Any], *, once: bool) -> dict[str, Any]:
     tune_capture()
     watch_appends()
     watch_builds()
+    skip_old_parent()
     spark = session(settings)
     spark.dataSource.register(FaultySource)
     source = SimpleNamespace(url=settings["url"], types={}, options={})

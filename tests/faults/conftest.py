@@ -12,9 +12,19 @@ import pytest
 from tests.faults.databases import Ledger, Postgres, Sqlite
 from tests.faults.marks import kinds
 from tests.faults.rig import Rig
+from tests.support.httpproxy import HttpProxy, http_proxy_to
+from tests.support.opensearch import Shared, opensearch, opensearch_server, own_opensearch, prefix
 from tests.support.postgres import Server, other_server, own_server, postgres
 
-__all__ = ["other_server", "own_server", "postgres"]
+__all__ = [
+    "opensearch",
+    "opensearch_server",
+    "other_server",
+    "own_opensearch",
+    "own_server",
+    "postgres",
+    "prefix",
+]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -51,3 +61,10 @@ def rig(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> Iterator[C
             return one
 
         yield make
+
+
+@pytest.fixture
+def cluster(opensearch_server: Shared) -> Iterator[HttpProxy]:
+    """A proxy in front of the run's OpenSearch, for one test."""
+    with http_proxy_to(opensearch_server.url) as made:
+        yield made

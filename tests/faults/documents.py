@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.faults.databases import Ledger, Postgres
 from tests.faults.oracles import Violation
 from tests.support.documents.compare import compare
 from tests.support.documents.oracle import rebuild
+from tests.support.opensearch import Client
 
 # Each row of the ledger with the lines that hang on it, and what they add up to.
 SCHEMA = """
@@ -47,38 +50,77 @@ TABLES = (
 )
 
 
+@dataclass(frozen=True)
+class Search:
+    """A cluster in place of the store: a client of it, what its indexes begin with, the sink's settings."""
+
+    client: Client
+    prefix: str
+    settings: dict[str, Any]
+
+
 class Documents:
     """The index `ledger` of a rig: its tables, its configuration, its store, its oracle.
 
-    `settings` are lines of its `[[index]]`.
+    `settings` are lines of its `[[index]]`. The store is a file, or the cluster of `search`.
     """
 
-    def __init__(self, directory: Path, ledger: Ledger, settings: str = "") -> None:
-        self._ledger = ledger
+    def __init__(
+        self, directory: Path, ledger: Ledger, settings: str = "", search: Search | None = None
+    ) -> None:
+        self._ledger, self._search, self._directory = ledger, search, directory
         self.store = directory / "docs.db"
+        self.index = f"{search.prefix}ledger" if search is not None else "ledger"
         ledger.run(*TABLES)
         if isinstance(ledger, Postgres):
             ledger.admin("ALTER PUBLICATION tailrace ADD TABLE lines, words")
         (directory / "ledger.schema.yml").write_text(SCHEMA)
+        head, kept = "", 'type = "sqlite"\npath = "docs.db"'
+        if search is not None:
+            head, kept = (
+                f'prefix = "{search.prefix}"',
+                f'type = "opensearch"\nurl = "{search.settings["url"]}"',
+            )
         (directory / "tailrace.toml").write_text(
-            f'[source]\nurl = "{ledger.url}"\n[sinks.store]\ntype = "sqlite"\npath = "docs.db"\n'
+            f'{head}\n[source]\nurl = "{ledger.url}"\n[sinks.store]\n{kept}\n'
             f'[[index]]\nname = "ledger"\nschema = "ledger.schema.yml"\n{settings}\n'
         )
 
     def found(self) -> pa.Table:
-        """The documents as any reader of the store's file sees them."""
-        with closing(sqlite3.connect(f"file:{self.store}?mode=ro", uri=True, timeout=60)) as connection:
-            rows = connection.execute("SELECT id, version, document FROM documents").fetchall()
+        """The documents as any reader of the store's file, or of the alias, sees them."""
+        rows = self._searched() if self._search is not None else self._stored()
         names = ("id", "version", "document")
         types = (pa.string(), pa.int64(), pa.large_string())
-        columns: list[Any] = list(zip(*rows, strict=True)) or [(), (), ()]
+        columns: list[Any] = list(zip(*sorted(rows), strict=True)) or [(), (), ()]
         arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
         return pa.table(arrays, names=list(names))
+
+    def _stored(self) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(f"file:{self.store}?mode=ro", uri=True, timeout=60)) as connection:
+            return connection.execute("SELECT id, version, document FROM documents").fetchall()
+
+    def _searched(self) -> list[tuple[Any, ...]]:
+        assert self._search is not None
+        body = {"size": 10_000, "version": True}
+        hits = self._search.client.do("POST", f"/{self.index}/_search", body)["hits"]["hits"]
+        return [(hit["_id"], hit["_version"], json.dumps(hit["_source"])) for hit in hits]
+
+    def read(self) -> dict[str, Any]:
+        """The documents by id, for somebody who reads all the time."""
+        found = self.found()
+        pairs = zip(found["id"].to_pylist(), found["document"].to_pylist(), strict=True)
+        return {id_: json.loads(text) for id_, text in pairs}
 
     def versions(self) -> dict[str, int]:
         """The version of each document."""
         found = self.found()
         return dict(zip(found["id"].to_pylist(), found["version"].to_pylist(), strict=True))
+
+    def letters(self) -> tuple[str, ...]:
+        """The ids that are on record as rejected."""
+        path = self._directory / "deadletters" / "documents.ndjson"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return tuple(str(json.loads(line)["id"]) for line in lines)
 
     def check(self, without: tuple[str, ...] = ()) -> None:
         """O1 for documents: the store holds exactly what a naive rebuild gives, some ids aside."""

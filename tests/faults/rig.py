@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 
 from tests.faults import child, oracles
 from tests.faults.databases import Ledger, Sqlite
-from tests.faults.documents import Documents
+from tests.faults.documents import Documents, Search
 from tests.faults.oracles import Sampler
 from tests.faults.pipe import ROOT, Pipe, environment
 from tests.faults.points import VARIABLE, Points
@@ -52,6 +52,7 @@ class Rig:
         tables: tuple[str, ...] = (),
         documents: str | None = None,
         store: dict[str, Any] | None = None,
+        search: Search | None = None,
         **options: Any,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -80,6 +81,7 @@ class Rig:
             "late": late,
             "manners": manners or {},
             "store": store or {},
+            "search": search.settings if search is not None else None,
             "once": False,
             "options": {
                 "stateDir": str(self.state),
@@ -95,7 +97,7 @@ class Rig:
         self.sampler = Sampler(ledger, self.checkpoint, self.lake, self.feed)
         self.documents: Documents | None = None
         if documents is not None:
-            self.documents = Documents(directory, ledger, documents)
+            self.documents = Documents(directory, ledger, documents, search)
         if rows:
             self.insert(1_000_000, rows)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from tailrace.sinks.contract import (
     Report,
     TableSink,
 )
-from tests.faults.points import GIVE_UP, reach
+from tests.faults.points import GIVE_UP, once, reach
 from tests.faults.source import bug
 from tests.support.waiting import wait_until
 
@@ -105,8 +105,17 @@ class FaultyDocuments(DocumentSink):
     def __reduce__(self) -> tuple[Any, ...]:
         return _faulty, (self._inner, self._late)
 
+    def watch(self, waiting: Callable[[str, float], None]) -> None:
+        self._inner.watch(waiting)
+
+    def hurry(self) -> None:
+        self._inner.hurry()
+
     def ensure(self, index: str, generation: str, mapping: Mapping[str, Any]) -> None:
         self._inner.ensure(index, generation, mapping)
+        shown = self._inner.seeded(index) if bug("half-filled") else None
+        if shown is not None and shown.generation != generation and once("half-filled"):
+            self._inner.publish(index, replace(shown, generation=generation))
         reach("ensured", index=index)
 
     def seeded(self, index: str) -> Marker | None:
@@ -123,12 +132,16 @@ class FaultyDocuments(DocumentSink):
     def write(self, batch: DocumentBatch) -> DocumentReport:
         facts = {"index": batch.index, "version": batch.version, "documents": len(batch)}
         reach("document.before", **facts)
-        report = self._inner.write(batch)
+        report = self._inner.write(_remembering(batch) if bug("forget-delete") else batch)
         reach("document.after", **facts)
         if self._late:
             self._past.append(batch)
             for old in [one for one in self._past[-9:-1] if one.generation == batch.generation][::-1]:
-                self._inner.write(old)
+                # With the version of a newer one it is taken for one.
+                version = batch.version if bug("older-wins") else old.version
+                self._inner.write(replace(old, version=version))
+        if bug("swallow-rejected") and report.rejected and once("swallow-rejected"):
+            return replace(report, rejected=())
         return report
 
     def retire(self, index: str, generation: str, version: int) -> int:
@@ -148,6 +161,14 @@ class FaultyDocuments(DocumentSink):
 
     def close(self) -> None:
         self._inner.close()
+
+
+def _remembering(batch: DocumentBatch) -> DocumentBatch:
+    """The batch without its deletes."""
+    kept = batch.documents.is_valid()
+    if len(batch.documents.filter(kept)) < len(batch):
+        once("forget-delete")
+    return replace(batch, ids=batch.ids.filter(kept), documents=batch.documents.filter(kept))
 
 
 def _faulty(inner: DocumentSink, late: bool) -> FaultyDocuments:

@@ -119,13 +119,15 @@ def _bugged(batch: pa.RecordBatch) -> pa.RecordBatch:
     if row["kind"] != "changes":
         return batch
     changes = unpack(row["payload"])
-    if (
-        bug("drop-one")
-        and len(changes) > 1
-        and "r" not in changes.data["op"].to_pylist()
-        and once("drop-one")
-    ):
-        changes = ChangeBatch(changes.table, changes.data.slice(0, len(changes) - 1))
+    logged = not {"r", "s"} & set(changes.data["op"].to_pylist())
+    if bug("drop-one") and len(changes) > 1 and logged and once("drop-one"):
+        changes = changes.slice(0, len(changes) - 1)
+    if bug("lose-last-row") and len(changes) > 1 and not logged and once("lose-last-row"):
+        changes = changes.slice(0, len(changes) - 1)
+    if bug("split-transaction") and logged:
+        changes = _split(changes)
+    if bug("apply-rolled-back") and logged and (lost := told("rolled-back")) and once("apply-rolled-back"):
+        changes = _with_lost(changes, json.loads(lost))
     if bug("keep-old-key"):
         place = changes.data.schema.get_field_index("before")
         field = changes.data.schema.field(place)
@@ -134,6 +136,49 @@ def _bugged(batch: pa.RecordBatch) -> pa.RecordBatch:
         before = pa.compute.if_else(updates, nothing, changes.data["before"])
         changes = ChangeBatch(changes.table, changes.data.set_column(place, field, before))
     return packed("changes", row["table"], len(changes), pack(changes))
+
+
+_behind: list[ChangeBatch] = []
+
+
+def _split(changes: ChangeBatch) -> ChangeBatch:
+    """Once the last change of a transaction comes with the batch after its own."""
+    if _behind:
+        return _joined(_behind.pop(), changes)
+    if len(changes) > 1 and once("split-transaction"):
+        _behind.append(changes.slice(len(changes) - 1, 1))
+        return changes.slice(0, len(changes) - 1)
+    return changes
+
+
+def _with_lost(changes: ChangeBatch, lost: dict[str, Any]) -> ChangeBatch:
+    """The changes and one more, an insert that was rolled back."""
+    (last,) = changes.data.slice(len(changes) - 1).to_pylist()
+    image = {**last["after"], **lost}
+    one = {**last, "op": "c", "seq": last["seq"] + 1, "before": None, "after": image}
+    more = pa.RecordBatch.from_pylist([one], schema=changes.data.schema)
+    return _joined(changes, ChangeBatch(changes.table, more))
+
+
+def _joined(first: ChangeBatch, second: ChangeBatch) -> ChangeBatch:
+    data = pa.Table.from_batches([first.data, second.data]).combine_chunks()
+    return ChangeBatch(first.table, data.to_batches()[0])
+
+
+def skip_old_parent() -> None:
+    """The seeded bug `skip-old-parent`: of a row that moved only the new parent's document is built."""
+    from tailrace.documents.resolve import resolver, values
+
+    if not bug("skip-old-parent") or getattr(resolver, "bugged", False):
+        return
+    original = values.touched
+
+    def touched(batch: ChangeBatch, columns: Any, path: Any) -> Any:
+        after = values._image(batch, "after", columns)
+        return [after] if after is not None else original(batch, columns, path)
+
+    resolver.bugged = True  # type: ignore[attr-defined]
+    resolver.touched = touched  # type: ignore[attr-defined]
 
 
 def shorten_lease() -> None:

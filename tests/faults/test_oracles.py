@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from tailrace.app.refilling import Refills
+from tailrace.model.table import TableRef
+from tests.faults.documents import Documents
 from tests.faults.marks import databases
-from tests.faults.oracles import Violation, changes_of
+from tests.faults.oracles import Violation, changes_of, snapshot_left
 from tests.faults.rig import Rig
+from tests.support.documents.polling import Polling
 from tests.support.waiting import wait_until
 
 Make = Callable[..., Rig]
@@ -123,3 +129,149 @@ def test_a_mirror_that_does_not_know_old_batches_is_caught(rig: Make) -> None:
         # Once it is in the feed its batch has begun, so the next one comes in a batch of its own.
         wait_until(lambda wanted=number: wanted in numbers(r))  # type: ignore[misc]
     caught(r, "O1", "O2")
+
+
+@databases(long="postgres")
+def test_the_last_row_of_a_chunk_that_is_lost_is_caught(rig: Make) -> None:
+    r = rig(rows=500, chunkRows=100, maxRowsPerTrigger=100, seed_bug="lose-last-row")
+    r.start()
+    caught(r, "O1")
+    assert r.points.happened("lose-last-row")
+
+
+@databases(long="postgres")
+def test_a_transaction_split_over_two_batches_is_caught(rig: Make) -> None:
+    r = rig(rows=50, seed_bug="split-transaction")
+    r.start()
+    r.arrived(r.sentinel())
+    r.insert(2_000_000, 10)
+    # All of it comes, and the table is right in the end: only how it came is wrong.
+    caught(r, "O2")
+    assert r.points.happened("split-transaction")
+
+
+def rolled_back(rig: Rig) -> dict[str, Any]:
+    """A row that a writer rolled back to a savepoint, of a key that is there now with another number."""
+    there = rig.ledger.rows()
+    for line in rig.journals[0].read_text().splitlines():
+        for key, number, op in json.loads(line).get("lost", ()):
+            if op != "d" and key in there and there[key][1] != number:
+                return {"key": key, "number": number}
+    raise AssertionError("nothing was rolled back")
+
+
+@databases(long="postgres")
+def test_a_row_that_was_rolled_back_and_applied_is_caught(rig: Make) -> None:
+    r = rig(rows=50, seed_bug="apply-rolled-back")
+    r.start()
+    r.write(limit=200)
+    r.finish()
+    r.arrived(r.sentinel())
+    r.points.tell("rolled-back", json.dumps(rolled_back(r)))
+    caught(r, "O1", "O2")
+    assert r.points.happened("apply-rolled-back")
+
+
+FAMILY = (
+    "INSERT INTO words VALUES (1, 'one'), (2, 'two')",
+    "INSERT INTO lines VALUES (1, 1000001, 1), (2, 1000001, 2), (3, 1000002, 1)",
+)
+
+
+def documented(rig: Make, bug: str | None, settings: str = "", **more: Any) -> tuple[Rig, Documents]:
+    """A pipeline with documents, filled, with a bug in it."""
+    r = rig(rows=10, documents=settings, seed_bug=bug, **more)
+    r.run(*FAMILY)
+    r.start()
+    wait_until(lambda: snapshot_left(r.checkpoint) == 0, what="the whole snapshot")
+    r.arrived(r.sentinel())
+    r.caught_up()
+    assert r.documents is not None
+    return r, r.documents
+
+
+@databases(long="postgres")
+def test_an_old_parent_that_is_skipped_is_caught(rig: Make) -> None:
+    r, documents = documented(rig, "skip-old-parent")
+    documents.check()
+    r.run("UPDATE lines SET of = 1000003 WHERE id = 1")
+    caught(r, "O1")
+
+
+@pytest.mark.long
+def test_a_delete_of_a_document_that_is_forgotten_is_caught(rig: Make) -> None:
+    r, _ = documented(rig, "forget-delete")
+    r.run("DELETE FROM ledger WHERE key = 1000004")
+    caught(r, "O1")
+    assert r.points.happened("forget-delete")
+
+
+@pytest.mark.long
+def test_a_document_of_an_older_version_over_a_newer_one_is_caught(rig: Make) -> None:
+    r, _ = documented(rig, "older-wins", late=True)
+    for number in (2, 3):
+        r.run(f"UPDATE ledger SET number = {number} WHERE key = 1000004")
+        r.arrived(r.sentinel())
+    caught(r, "O1")
+
+
+REFUSED = f"UPDATE ledger SET note = '{'x' * 500}' WHERE key = 1000003"
+
+
+@pytest.mark.long
+def test_a_rejected_document_on_record_is_no_violation(rig: Make) -> None:
+    r, documents = documented(rig, None, 'on_error = "skip"', store={"max_document_bytes": 400})
+    r.run(REFUSED)
+    r.arrived(r.sentinel())
+    r.caught_up()
+    assert documents.letters() == ("1000003",)
+    documents.check(without=documents.letters())
+
+
+@pytest.mark.long
+def test_a_rejected_document_that_is_swallowed_is_caught(rig: Make) -> None:
+    bug = "swallow-rejected"
+    r, documents = documented(rig, bug, 'on_error = "skip"', store={"max_document_bytes": 400})
+    r.run(REFUSED)
+    r.arrived(r.sentinel())
+    r.caught_up()
+    assert r.points.happened(bug)
+    with pytest.raises(Violation, match="1000003") as violation:
+        documents.check(without=documents.letters())
+    assert violation.value.oracle == "O1"
+
+
+def served_too_early(r: Rig, documents: Documents) -> None:
+    """Somebody reads all the time while the index is filled again."""
+    roots = {documents.index: TableRef(r.ledger.schema, "ledger")}
+    control = Refills(lambda: roots, str(r.state), str(r.checkpoint))
+    with Polling(documents.read).reading() as reader:
+        r.points.arm("ensured")
+        control.ask([documents.index])
+        r.struck("ensured")
+        wait_until(lambda: reader.lost, what="a reader that misses documents")
+        r.points.go("ensured")
+        r.arrived(r.sentinel())
+
+
+@pytest.mark.long
+def test_a_half_filled_index_that_is_served_is_caught(rig: Make) -> None:
+    r, documents = documented(rig, "half-filled", chunkRows=3, maxRowsPerTrigger=3)
+    with pytest.raises(AssertionError, match="documents were not there"):
+        served_too_early(r, documents)
+    assert r.points.happened("half-filled")
+
+
+@databases(long="postgres")
+def test_a_kill_in_which_nothing_was_killed_fails(rig: Make) -> None:
+    r = rig(rows=10)
+    # A point that this run does not come to, and a run that has ended by itself.
+    r.points.arm("read", "kill", kind="chunk", chunk=99)
+    pipe = r.start(once=True)
+    with pytest.raises(AssertionError, match="before read"):
+        r.struck("read")
+    assert pipe.ended()["error"] is None
+    with pytest.raises(AssertionError):
+        pipe.died()
+    with pytest.raises(AssertionError, match="nothing to kill"):
+        pipe.kill()
