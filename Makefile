@@ -12,7 +12,7 @@ POSTGRES := 18
 PYTHON_FILES := src tests scripts/docs $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test test-long bench check format docs lock clean help
+.PHONY: setup demo test test-long bench bench-check profile check format docs lock clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -37,9 +37,16 @@ test-long: $(STAMP) ## Run the long tests: faults at random, soak, fuzz, a newer
 		TAILRACE_POSTGRES=$(POSTGRES) scripts/test $(PROCESSES) -m "not spark" \
 		--ignore tests/capture/postgres/test_fuzz.py tests/capture/postgres
 
-bench: $(STAMP) ## Run the benchmarks (BENCH="name --option" chooses)
+bench: $(STAMP) ## Run the benchmarks, write their page and plots (BENCH="name --option" chooses)
 	@case "$(BENCH)" in sqlite*) ;; *) scripts/test-servers ;; esac
 	@$(BIN)/python -m bench $(BENCH)
+
+bench-check: $(STAMP) ## Compare the ratios of the last run, or of a new one, with bench/baseline.json
+	@scripts/test-servers
+	@$(BIN)/python -m bench check
+
+profile: $(STAMP) ## Draw flame graphs of a pipeline (PIPELINE=tailrace.toml, the demonstration's; SECONDS=30)
+	@$(BIN)/python -m bench.profiling $(PIPELINE) $(if $(SECONDS),--seconds $(SECONDS))
 
 check: $(STAMP) ## Run every static check, all of them even if one fails: ruff, mypy, layers, documentation
 	@failed=; \

@@ -1,52 +1,69 @@
-"""`make bench [BENCH=name]`: run the benchmarks, print a table, write JSON to bench/results/."""
+"""`make bench`: run the benchmarks one after the other, print tables, write results, page and plots.
+
+`python -m bench [NAME…] [OPTION…]` measures; what follows the first option belongs to the benchmarks, as in
+`postgres --rows 50000` or, for all of them, `--quick`. What is measured without options goes to the page.
+`page` makes the page of the last results, however they were measured; `baseline` saves their ratios; `check`
+compares with the saved ones, and measures what has no results yet.
+"""
 
 from __future__ import annotations
 
 import importlib
-import json
-import platform
 import signal
 import sys
 import time
-from importlib.metadata import version
-from pathlib import Path
+import traceback
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench import baseline, page, results
 from bench.measure import Outcome
 
-NAMES = ("sqlite", "postgres", "snapshot", "documents", "opensearch")
-# These take options of their own.
-WITH_OPTIONS = ("postgres", "snapshot", "documents", "opensearch")
+NAMES = ("sqlite", "postgres", "latency", "snapshot", "documents", "opensearch", "pgsync", "scaling")
 
 
 def main(words: list[str]) -> int:
-    """Run the named benchmarks, or all; the exit code is 1 if a bar was missed.
-
-    What follows the first option belongs to the benchmark: `postgres --rows 50000`.
-    """
+    """Run the named benchmarks, or all; the exit code is 1 if a bar was missed."""
     console = Console()
+    verbs = {"page": _page, "baseline": _baseline, "check": _check}
+    if words and words[0] in verbs:
+        return verbs[words[0]](console, words[1:])
     cut = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
     names, arguments = words[:cut] or list(NAMES), words[cut:]
-    known = set(WITH_OPTIONS if arguments else NAMES)
-    if unknown := [name for name in names if name not in known]:
-        told = "benchmark with options" if arguments else "benchmark"
-        console.print(f"unknown {told} {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+    if not _known(console, names):
         return 2
-    failed = False
+    return 0 if measure(console, names, arguments) else 1
+
+
+def measure(console: Console, names: Sequence[str], arguments: Sequence[str]) -> bool:
+    """Run benchmarks, even after one that fails; whether everything was measured and every bar held."""
+    held, begun = True, time.monotonic()
+    made: list[results.Result] = []
     for name in names:
-        begun = time.monotonic()
-        module = importlib.import_module(f"bench.{name}")
-        if name in WITH_OPTIONS:
-            outcome: Outcome = module.run(console, arguments)
-        else:
-            outcome = Outcome(module.run(console))
-        show(console, name, outcome, time.monotonic() - begun)
-        save(name, outcome)
-        failed = failed or not outcome.ok
-    return 1 if failed else 0
+        started = time.monotonic()
+        console.rule(name, align="left")
+        outcome = _outcome(console, name, list(arguments))
+        seconds = time.monotonic() - started
+        show(console, name, outcome, seconds)
+        made.append(results.save(name, arguments, outcome, seconds))
+        held = held and outcome.ok
+    if not arguments:
+        tell_written(console, page.write(made))
+    if len(names) > 1:
+        console.print(f"{len(names)} benchmarks in {(time.monotonic() - begun) / 60:.0f} minutes")
+    return held
+
+
+def _outcome(console: Console, name: str, arguments: list[str]) -> Outcome:
+    try:
+        outcome: Outcome = importlib.import_module(f"bench.{name}").run(console, arguments)
+    except Exception as error:
+        traceback.print_exc()
+        return Outcome([], problems=[f"{name}: {type(error).__name__}: {error}"])
+    return outcome
 
 
 def show(console: Console, name: str, outcome: Outcome, seconds: float) -> None:
@@ -62,24 +79,78 @@ def show(console: Console, name: str, outcome: Outcome, seconds: float) -> None:
         console.print(f"[red]problem:[/] {escape(problem)}", highlight=False)
 
 
-def save(name: str, outcome: Outcome) -> None:
-    """The same for machines."""
-    directory = Path(__file__).parent / "results"
-    directory.mkdir(exist_ok=True)
-    body = {
-        "benchmark": name,
-        "python": platform.python_version(),
-        "versions": {package: version(package) for package in ("pyspark", "pyarrow", "deltalake")},
-        "figures": [figure.to_json() for figure in outcome.figures],
-        "details": outcome.details,
-        "problems": outcome.problems,
-    }
-    (directory / f"{name}.json").write_text(json.dumps(body, indent=2) + "\n")
+def tell_written(console: Console, files: Sequence[str]) -> None:
+    """Say which files are new."""
+    console.print(f"written: {', '.join(files)}" if files else "the page is as it was", highlight=False)
+
+
+def _page(console: Console, names: list[str]) -> int:
+    if not _known(console, names):
+        return 2
+    found = [result for name in names or NAMES if (result := results.load(name)) is not None]
+    tell_written(console, page.write(found))
+    return 0
+
+
+def _baseline(console: Console, names: list[str]) -> int:
+    """Save the ratios of the last results."""
+    if not _known(console, names):
+        return 2
+    found = [result for name in names or NAMES if (result := results.load(name)) is not None]
+    if missing := [result["benchmark"] for result in found if result["problems"]]:
+        console.print(f"not saved, for something could not be measured: {', '.join(missing)}")
+    whole = [result for result in found if not result["problems"]]
+    baseline.save(whole)
+    console.print(f"saved: {', '.join(result['benchmark'] for result in whole) or 'nothing'}")
+    return 0
+
+
+def _check(console: Console, words: list[str]) -> int:
+    """Compare; what is worse is measured once more before it counts, for a machine has its moments."""
+    once = "--once" in words
+    before = baseline.saved()
+    if not before:
+        console.print("no baseline is saved: make bench, then python -m bench baseline")
+        return 2
+    for name, one in before.items():
+        if not baseline.comparable(before, results.load(name)):
+            measure(console, [name], one["arguments"])
+    found = _compared(before, list(before))
+    if (worse := _worse(found)) and not once:
+        console.print(f"worse than the baseline, measured once more: {', '.join(worse)}")
+        for name in worse:
+            measure(console, [name], before[name]["arguments"])
+        again = {(one.benchmark, one.what): one for one in _compared(before, worse)}
+        found = [_better(one, again.get((one.benchmark, one.what))) for one in found]
+    table = Table(title="against bench/baseline.json", title_justify="left")
+    for column in ("benchmark", "ratio", "saved", "now", "better by", ""):
+        table.add_column(column, justify="left" if column in ("benchmark", "ratio", "") else "right")
+    for one in found:
+        now, change = ("", "") if one.now is None else (f"{one.now:.2f}", f"{one.change:+.0%}")
+        table.add_row(one.benchmark, one.what, f"{one.before:.2f}", now, change, "worse" if one.worse else "")
+    console.print(table)
+    return 1 if any(one.worse for one in found) else 0
+
+
+def _compared(before: baseline.Saved, names: Sequence[str]) -> list[baseline.Compared]:
+    return baseline.compare(before, [result for name in names if (result := results.load(name)) is not None])
+
+
+def _worse(found: Sequence[baseline.Compared]) -> list[str]:
+    return list(dict.fromkeys(one.benchmark for one in found if one.worse))
+
+
+def _better(first: baseline.Compared, second: baseline.Compared | None) -> baseline.Compared:
+    return second if second is not None and first.worse else first
+
+
+def _known(console: Console, names: Sequence[str]) -> bool:
+    if unknown := [name for name in names if name not in NAMES]:
+        console.print(f"unknown benchmark {', '.join(unknown)}; known: {', '.join(NAMES)}")
+    return not unknown
 
 
 if __name__ == "__main__":
-    # A benchmark that is told to end stops its servers, as at Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # What was started is stopped also when this process is told to end.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main([name for name in sys.argv[1:] if name]))

@@ -15,13 +15,19 @@ import psutil
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number, with its bar where it has one."""
+    """One measured number, with its bar where it has one.
+
+    `lower` is better for some. A ratio is `compared` with the saved one by `make bench-check`, unless it says
+    nothing about Tailrace, or about how far rounds differ only.
+    """
 
     what: str
     value: float
     unit: str
     bar: str | None = None
     ok: bool | None = None
+    lower: bool = False
+    compared: bool = True
 
     @property
     def shown(self) -> str:
@@ -32,17 +38,29 @@ class Figure:
 
     def to_json(self) -> dict[str, Any]:
         """The number for machines."""
-        return {"what": self.what, "value": self.value, "unit": self.unit, "bar": self.bar, "ok": self.ok}
+        return {
+            "what": self.what,
+            "value": self.value,
+            "unit": self.unit,
+            "bar": self.bar,
+            "ok": self.ok,
+            "better": "lower" if self.lower else "higher",
+            "compared": self.compared and self.unit == "×" and bool(self.what),
+        }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a benchmark found: figures, what they were made of, and what went wrong on the way."""
+    """What a benchmark found: figures, what they were made of, and what went wrong on the way.
+
+    `versions` are those of what only this benchmark has.
+    """
 
     figures: list[Figure]
     details: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     bars: bool = True
+    versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -58,7 +76,7 @@ def at_least(what: str, value: float, bar: float) -> Figure:
 
 def at_most(what: str, value: float, bar: float, unit: str = "×") -> Figure:
     """A figure that must not be higher."""
-    return Figure(what, value, unit, f"≤ {bar}", value <= bar)
+    return Figure(what, value, unit, f"≤ {bar}", value <= bar, lower=True)
 
 
 def p50(values: list[float]) -> float:
@@ -69,6 +87,11 @@ def p50(values: list[float]) -> float:
 def p90(values: list[float]) -> float:
     """The 90th percentile."""
     return statistics.quantiles(values, n=10)[-1]
+
+
+def p99(values: list[float]) -> float:
+    """The 99th percentile; of fewer than a hundred values the highest."""
+    return statistics.quantiles(values, n=100)[-1] if len(values) >= 100 else max(values)
 
 
 @contextmanager

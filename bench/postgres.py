@@ -173,13 +173,14 @@ def run(console: Console, arguments: list[str]) -> Outcome:
                         made.workload(replace(workload, round=turn))
         finally:
             made.close()
-    results = _median(_started(made.results))
+    started = _started(made.results)
+    results = _median(started)
     _show(console, results)
     if (taken := max((one.others for one in results), default=0.0)) > BUSY:
         console.print(
             f"[yellow]other processes took up to {taken:.0%} of this machine: do not trust the ratios[/]"
         )
-    details = [_json(result) for result in made.results]
+    details = [_json(result) for result in started]
     return Outcome(_figures(results), details, made.problems, bars=not options.no_bars)
 
 

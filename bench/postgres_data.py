@@ -63,20 +63,21 @@ def workloads(rows: int) -> tuple[Workload, ...]:
     """The three, and one before them that nobody measures: it warms every contestant."""
     half, per = rows // 2, PER_TRANSACTION
     return (
-        Workload("warm", "warm-up", rows, _inserts(rows, per)),
-        Workload("small", f"{rows:,} rows in transactions of {per}", rows, _inserts(rows, per)),
-        Workload("big", f"one transaction of {2 * rows:,} rows", 2 * rows, _inserts(2 * rows, 2 * rows)),
+        Workload("warm", "warm-up", rows, inserts(rows, per)),
+        Workload("small", f"{rows:,} rows in transactions of {per}", rows, inserts(rows, per)),
+        Workload("big", f"one transaction of {2 * rows:,} rows", 2 * rows, inserts(2 * rows, 2 * rows)),
         Workload(
             "changes",
             f"{half:,} updates and {half:,} deletes in transactions of {per}",
             2 * half,
             _CHANGES.format(half=half, per=per),
-            before=_inserts(2 * half, 2 * half),
+            before=inserts(2 * half, 2 * half),
         ),
     )
 
 
-def _inserts(rows: int, per: int) -> str:
+def inserts(rows: int, per: int) -> str:
+    """The statement that writes so many rows, in transactions of so many."""
     return _INSERTS.format(rows=rows, per=per)
 
 

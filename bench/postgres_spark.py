@@ -26,15 +26,15 @@ SINKS = ("noop", "parquet")
 class Tailrace:
     """One session for all workloads."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._spark: SparkSession = open_session("bench", log=home / "spark.log")
+    def __init__(self, home: Path, master: str = "local[2]", sinks: tuple[str, ...] = SINKS) -> None:
+        self._home, self._sinks = home, sinks
+        self._spark: SparkSession = open_session("bench", master=master, log=home / "spark.log")
         tailrace.register(self._spark)
         self._empty: dict[str, float] = {}
 
     def prepare(self, port: int, database: str, view: str, **_: Any) -> None:
         """A place in the log before the writes for each sink, and the cost of a query without rows."""
-        for sink in SINKS:
+        for sink in self._sinks:
             self._run(sink, port, database, view, startingOffsets="latest")
             self._empty[sink], rows = self._run(sink, port, database, view)
             if rows:

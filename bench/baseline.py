@@ -1,0 +1,88 @@
+"""The saved ratios, and whether those of the last run are worse.
+
+Ratios are figures of one run against others of the same run, so they travel from one machine to another much
+better than rates do. They still move by some per cent from run to run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.results import Result
+
+BASELINE = Path(__file__).parent / "baseline.json"
+# By how much a ratio may be worse than the saved one.
+ALLOWED = 0.2
+Saved = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One ratio beside the saved one; `now` is None where it was not measured."""
+
+    benchmark: str
+    what: str
+    before: float
+    now: float | None
+    lower: bool
+
+    @property
+    def change(self) -> float | None:
+        """By which share it is better (above zero) or worse."""
+        if self.now is None:
+            return None
+        share = self.now / self.before - 1
+        return -share if self.lower else share
+
+    @property
+    def worse(self) -> bool:
+        """Whether it is worse by more than is allowed, or gone."""
+        return self.change is None or self.change < -ALLOWED - 1e-9
+
+
+def saved() -> Saved:
+    """The baseline; empty where none was saved."""
+    found: Saved = json.loads(BASELINE.read_text(encoding="utf-8")) if BASELINE.exists() else {}
+    return found
+
+
+def save(results: Iterable[Result]) -> Saved:
+    """Make these results the baseline of their benchmarks."""
+    body = saved() | {result["benchmark"]: ratios(result) for result in results}
+    BASELINE.write_text(
+        json.dumps(dict(sorted(body.items())), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+    return body
+
+
+def ratios(result: Result) -> Saved:
+    """Of a benchmark's results the ratios alone, and how they were measured."""
+    return {
+        "arguments": result["arguments"],
+        "ratios": {
+            figure["what"]: {"value": round(figure["value"], 3), "better": figure["better"]}
+            for figure in result["figures"]
+            if figure["compared"]
+        },
+    }
+
+
+def compare(before: Mapping[str, Saved], results: Iterable[Result]) -> list[Compared]:
+    """Every saved ratio of the benchmarks that have results."""
+    found: list[Compared] = []
+    for result in results:
+        name = result["benchmark"]
+        now = ratios(result)["ratios"]
+        for what, one in before.get(name, {}).get("ratios", {}).items():
+            mine = now.get(what)
+            found.append(Compared(name, what, one["value"], mine and mine["value"], one["better"] == "lower"))
+    return found
+
+
+def comparable(before: Mapping[str, Saved], result: Result | None) -> bool:
+    """Whether results are there, and were measured as those of the baseline."""
+    return result is not None and before[result["benchmark"]]["arguments"] == result["arguments"]
