@@ -125,10 +125,8 @@ class SqliteGround(Ground):
             with closing(self._connect()) as connection:
                 query = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB '_tailrace_log_*'"
                 names = [name for (name,) in connection.execute(query)]
-                counts = [
-                    connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in names
-                ]
-            return sum(counts)
+                counts = (connection.execute(f'SELECT count(*) FROM "{name}"').fetchone() for name in names)
+                return sum(int(count) for (count,) in counts)
         except sqlite3.OperationalError:
             return None
 

@@ -214,9 +214,9 @@ def judged(samples: Sequence[Sample], source: str = "sqlite") -> list[Verdict]:
         return []
     verdicts = []
     for measure in MEASURES:
-        medians = [_median(part, measure.name) for part in (second, last)]
+        before, after = (_median(part, measure.name) for part in (second, last))
         slack = RETAINED_SLACK[source] if measure.name == "retained" else measure.slack
-        verdicts.append(Verdict(measure, *medians, limit=medians[0] * RATIO + slack))
+        verdicts.append(Verdict(measure, before, after, limit=before * RATIO + slack))
     return verdicts
 
 

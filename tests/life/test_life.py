@@ -24,12 +24,12 @@ LIFE = float(os.environ.get("TAILRACE_LIFE", "3600"))
 SHRINK = float(os.environ.get("TAILRACE_SHRINK", "900"))
 SEED = os.environ.get("TAILRACE_SEED", str(random.SystemRandom().randrange(10**9)))
 # Of the short life, so that it is the same one everywhere.
-SHORT = 7
+SHORT = 115
 
 
 @pytest.mark.timeout(600)
 def test_a_short_life_ends_equal_and_its_trace_is_lived_again(tmp_path: Path) -> None:
-    outcome = live(Variant(engine="loop"), SHORT, 1, tmp_path, most=10)
+    outcome = live(Variant(engine="loop"), SHORT, 600, tmp_path, most=8)
     assert outcome.facts["check"] >= 2
     told = trace.read(tmp_path / "trace.jsonl")
     assert outcome.facts["changes"] > 0

@@ -10,9 +10,8 @@ from tests.life.plot import svg
 from tests.life.resources import COLUMNS, Meter, Record, Sample, judged, read
 
 
-def sample(at: float, idle: bool = True, **values: float) -> Sample:
-    usual = dict.fromkeys(COLUMNS, 50.0)
-    return {**usual, "at": at, "idle": float(idle), **values}
+def sample(at: float, **values: float) -> Sample:
+    return {**dict.fromkeys(COLUMNS, 50.0), "at": at, "idle": 1.0, **values}
 
 
 def grown(**values: float) -> set[str]:
@@ -44,7 +43,7 @@ def test_the_lake_may_grow_for_its_files_of_the_last_hour_are_kept() -> None:
 
 def test_moments_of_work_do_not_count_and_one_idle_point_is_no_median() -> None:
     samples = [sample(at) for at in range(0, 3600, 60)]
-    samples += [sample(at + 1, idle=False, jvm_mb=900.0) for at in range(0, 3600, 60)]
+    samples += [sample(at + 1, idle=0.0, jvm_mb=900.0) for at in range(0, 3600, 60)]
     samples.append(sample(3599, jvm_mb=900.0))
     assert all(verdict.flat for verdict in judged(samples))
 
@@ -67,7 +66,7 @@ def test_a_record_has_what_this_process_uses_and_is_read_as_it_was_written(tmp_p
 
 
 def test_the_picture_is_well_formed_and_has_a_line_for_each_measure() -> None:
-    tree = ElementTree.fromstring(svg([sample(at, idle=at % 2 == 0) for at in range(10)], "a < b"))  # noqa: S314
+    tree = ElementTree.fromstring(svg([sample(at, idle=float(at % 2 == 0)) for at in range(10)], "a < b"))  # noqa: S314
     names = [element.tag.rpartition("}")[2] for element in tree.iter()]
     assert names.count("polyline") == len(COLUMNS) - 4
     assert names.count("circle") == 5 * (len(COLUMNS) - 4)
