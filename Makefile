@@ -12,7 +12,7 @@ POSTGRES := 18
 PYTHON_FILES := src tests scripts/docs $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test test-long bench bench-check profile check format docs lock clean help
+.PHONY: setup demo test test-long soak bench bench-check profile check format docs lock clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -36,6 +36,11 @@ test-long: $(STAMP) ## Run the long tests: faults at random, soak, fuzz, a newer
 	@test -n "$(TESTS)" || ! scripts/test-servers $(POSTGRES) || \
 		TAILRACE_POSTGRES=$(POSTGRES) scripts/test $(PROCESSES) -m "not spark" \
 		--ignore tests/capture/postgres/test_fuzz.py tests/capture/postgres
+
+soak: $(STAMP) ## Live at random for SOAK_HOURS, 8 by default (VARIANTS="sqlite,postgres,opensearch" chooses)
+	@scripts/test-servers
+	@$(BIN)/python -m tests.life run --hours $(or $(SOAK_HOURS),8) --shrink 1800 \
+		$(if $(VARIANTS),--variants $(VARIANTS)) --place artifacts/soak
 
 bench: $(STAMP) ## Run the benchmarks, write their page and plots (BENCH="name --option" chooses)
 	@case "$(BENCH)" in sqlite*) ;; *) scripts/test-servers ;; esac
