@@ -57,6 +57,7 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     one = verbs.add_parser("run", help="live from a seed")
     one.add_argument("--seconds", type=float, default=float(os.environ.get("TAILRACE_LIFE", "3600")))
+    one.add_argument("--hours", type=float, help="the same, in hours")
     one.add_argument("--variants", default=",".join(VARIANTS), help="some of them, with commas between")
     drawn = str(random.SystemRandom().randrange(10**9))
     one.add_argument("--seed", default=os.environ.get("TAILRACE_SEED", drawn))
@@ -72,6 +73,8 @@ def main() -> int:
             other.add_argument("--budget", type=float, default=1800.0, help="seconds")
     arguments = parser.parse_args()
     if arguments.verb == "run":
+        if arguments.hours is not None:
+            arguments.seconds = 3600 * arguments.hours
         return run(arguments)
     place = arguments.place or arguments.trace.parent
     if arguments.verb == "shrink":
