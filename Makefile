@@ -6,13 +6,13 @@ STAMP := .venv/.stamp
 # How many processes the tests are spread over; 0 is the one that make starts. Many tests wait for a server most of
 # the time, the long ones less.
 test: PROCESSES ?= 3
-test-long: PROCESSES ?= 2
+test-long faults: PROCESSES ?= 2
 # The newer server that the long tests take PostgreSQL capture through once more: 17 or 18.
 POSTGRES := 18
 PYTHON_FILES := src tests scripts/docs $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test test-long soak bench bench-check profile check format docs lock clean help
+.PHONY: setup demo test test-long faults soak bench bench-check profile check format docs lock clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -53,6 +53,12 @@ bench-check: $(STAMP) ## Compare the ratios of the last run, or of a new one, wi
 profile: $(STAMP) ## Draw flame graphs of a pipeline (PIPELINE=tailrace.toml, the demonstration's; SECONDS=30)
 	@$(BIN)/python -m bench.profiling $(PIPELINE) $(if $(SECONDS),--seconds $(SECONDS))
 
+faults: $(STAMP) ## Run every test of the fault matrix, long ones too; write its record and docs/faults.md
+	@scripts/test-servers
+	@$(BIN)/python -m pytest -p tests.faults.recording --record-faults tests/faults/results.json -n $(PROCESSES) \
+		--dist worksteal $(or $(TESTS),$$($(BIN)/python -m tests.faults.rows)); code=$$?; \
+		$(BIN)/python scripts/docs; exit $$code
+
 check: $(STAMP) ## Run every static check, all of them even if one fails: ruff, mypy, layers, documentation
 	@failed=; \
 	$(BIN)/ruff check $(PYTHON_FILES) || failed="$$failed ruff-check"; \
@@ -74,6 +80,8 @@ lock: $(STAMP) ## Resolve the dependencies anew into the lock files (UPGRADE=--u
 		--no-header --all-extras --group dev pyproject.toml -o requirements.lock >/dev/null
 	@$(BIN)/uv pip compile -q $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--no-header -c requirements.lock bench/peers.in -o requirements-bench.lock >/dev/null
+	@$(BIN)/uv pip compile -q $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--no-header bench/pgsync.in -o requirements-pgsync.lock >/dev/null
 
 clean: ## Remove what make and the tools left behind, the environment too
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build \

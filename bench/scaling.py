@@ -41,6 +41,8 @@ GROUPS = ("rows", "columns", "tables", "transactions", "cores")
 COPY, COUNT = "copy", "count"
 BATCH, STREAM, CHANGED = "tailrace-batch", "tailrace-stream", "tailrace-changes"
 PARTS = 2
+# What the largest is compared with; elsewhere the smallest.
+REFERENCE = {"rows": 1_000_000, "columns": 10, "transactions": 10}
 # What is longer is measured once.
 LONG = 1_000_000
 ROUNDS = 3
@@ -302,14 +304,9 @@ def _figures(results: list[Result]) -> list[Figure]:
         # Of a column's worth there is more in a wider table.
         weight = (lambda size: size) if group == "columns" else (lambda _: 1)
         unit = "values/s" if group == "columns" else "rows/s"
-        first, *_, last = sizes
-        if group in ("rows", "columns"):
-            # Of the smallest the start is nearly all.
-            first = list(sizes)[len(sizes) // 2 - 1] if len(sizes) > 2 else first
-        elif group == "cores":
-            first, last = min(sizes), max(sizes)
-        elif group == "transactions" and 10 in sizes:
-            first = 10
+        first, last = REFERENCE.get(group, min(sizes)), max(sizes)
+        if first not in sizes or first == last:
+            first = sorted(sizes)[-2]
         ratio = weight(last) * _rate(sizes[last]) / (weight(first) * _rate(sizes[first]))
         figures.append(Figure(f"{group}: {contestant}, {unit} at {last:,} against {first:,}", ratio, "×"))
         if group in ("rows", "tables", "transactions"):
@@ -319,6 +316,17 @@ def _figures(results: list[Result]) -> list[Figure]:
         if group == "transactions" and 1 in sizes and 10 in sizes:
             ratio = _rate(sizes[1]) / _rate(sizes[10])
             figures.append(Figure(f"{group}: {contestant}, {unit} at 1 against 10", ratio, "×"))
+    for group, mine, other in (
+        ("rows", BATCH, COPY),
+        ("columns", BATCH, COPY),
+        ("transactions", CHANGED, COUNT),
+    ):
+        ours, theirs = found.get((group, mine), {}), found.get((group, other), {})
+        for size in sorted(ours.keys() & theirs.keys()):
+            # Of fewer rows the start is most of it.
+            if ours[size][0].rows >= 100_000:
+                ratio = _rate(ours[size]) / _rate(theirs[size])
+                figures.append(Figure(f"{group}: {mine} against {other} at {size:,}", ratio, "×"))
     return figures
 
 
