@@ -160,7 +160,7 @@ def rolled_back(rig: Rig) -> dict[str, Any]:
     raise AssertionError("nothing was rolled back")
 
 
-@databases(long="postgres")
+@pytest.mark.long
 def test_a_row_that_was_rolled_back_and_applied_is_caught(rig: Make) -> None:
     r = rig(rows=50, seed_bug="apply-rolled-back")
     r.start()

@@ -1,0 +1,127 @@
+"""A plugin of pytest that writes down what became of the tests that prove the fault matrix.
+
+    python -m pytest -p tests.faults.recording --record-faults tests/faults/results.json …
+
+Outcomes are merged into the file, by the test's id: a run of a part leaves the rest as it was. Of a test that
+is collected anew the ids that it no longer has are dropped, and so is every test that the matrix does not
+name. There are no moments and no durations in it, so a run in which nothing changed changes nothing.
+
+With `--list-tests FILE` the ids of all tests that are collected are written down, and whether each is long.
+
+    python -m tests.faults.recording
+
+drops what is no longer there from the record, and writes down as `not run` what has no result yet.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.rows import function_of, named_tests
+
+RESULTS = Path(__file__).with_name("results.json")
+ROOT = Path(__file__).resolve().parents[2]
+NOT_RUN = "not run"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("faults")
+    group.addoption("--record-faults", metavar="FILE", help="merge outcomes of the fault matrix into a file")
+    group.addoption("--list-tests", metavar="FILE", help="write the ids of the tests that are collected")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        # Whoever deals the tests out hears of all of them.
+        return
+    if file := config.getoption("--record-faults"):
+        config.pluginmanager.register(Recorder(Path(file)))
+    if file := config.getoption("--list-tests"):
+        config.pluginmanager.register(Lister(Path(file)))
+
+
+class Lister:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        found = {item.nodeid: item.get_closest_marker("long") is not None for item in items}
+        self._file.write_text(json.dumps(found))
+
+
+class Recorder:
+    """What the controller of a run hears of each test."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._heard: dict[str, str] = {}
+        self._collected: set[str] = set()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        # Who asks for single runs of a test has not collected all of them.
+        if not any("[" in argument for argument in config.args):
+            self._collected = {item.nodeid for item in items}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if function_of(report.nodeid) not in named_tests():
+            return
+        if report.failed:
+            self._heard[report.nodeid] = "failed"
+        elif report.skipped:
+            text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self._heard[report.nodeid] = f"skipped: {text.removeprefix('Skipped: ')}"
+        elif report.when == "call":
+            self._heard.setdefault(report.nodeid, "passed")
+
+    def pytest_sessionfinish(self) -> None:
+        known = read(self._file)
+        gone = {function_of(id_) for id_ in self._collected}
+        kept = {
+            id_: outcome
+            for id_, outcome in known.items()
+            if function_of(id_) in named_tests() and (id_ in self._collected or function_of(id_) not in gone)
+        }
+        write(self._file, {**kept, **self._heard})
+
+
+def collected() -> dict[str, bool]:
+    """The ids of all tests in the files that the matrix names, and whether each is long."""
+    files = sorted({function.partition("::")[0] for function in named_tests()})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "tests.faults.recording"]
+    command += ["-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    with tempfile.TemporaryDirectory() as place:
+        found = Path(place, "ids.json")
+        command += ["--list-tests", str(found), *files]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        ids: dict[str, bool] = json.loads(found.read_text())
+    return ids
+
+
+def wanted(ids: Iterable[str]) -> set[str]:
+    """Those of these ids that the matrix wants a result of."""
+    return {id_ for id_ in ids if function_of(id_) in named_tests()}
+
+
+def read(file: Path = RESULTS) -> dict[str, str]:
+    """What is on record, by the test's id."""
+    found: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
+    return found
+
+
+def write(file: Path, results: dict[str, str]) -> None:
+    file.write_text(json.dumps(dict(sorted(results.items())), indent=0) + "\n")
+
+
+if __name__ == "__main__":
+    known = read()
+    write(RESULTS, {id_: known.get(id_, NOT_RUN) for id_ in wanted(collected())})
