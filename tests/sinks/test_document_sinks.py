@@ -80,7 +80,7 @@ def test_indexes_are_apart(sink: DocumentSink) -> None:
     assert sink.seeded("orders") == MARKER
 
 
-def test_a_first_filling_is_seen_while_it_goes_on_and_complete_only_when_published(
+def test_a_first_filling_can_be_checked_while_it_goes_on_and_is_complete_only_when_published(
     sink: DocumentSink,
 ) -> None:
     sink.write(batch(1, a={"n": 1}))
@@ -194,6 +194,7 @@ def test_it_says_which_generations_it_holds(sink: DocumentSink) -> None:
     assert sink.holds("customers", FIRST)
     assert not sink.holds("customers", SECOND)
     assert not sink.holds("nowhere", FIRST)
+    sink.publish("customers", MARKER)
     sink.ensure("customers", SECOND, {})
     assert sink.holds("customers", FIRST)
     assert sink.holds("customers", SECOND)

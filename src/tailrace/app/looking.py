@@ -102,7 +102,7 @@ def _look(
         return IndexLook(
             index.name, name, "new", schema_hash=wanted, served_hash=served, problem=problem, sinks=sinks
         )
-    if served is None and (known.state == "complete" or known.shown == known.generation):
+    if served is None and known.state == "complete":
         served = known.schema_hash
     return IndexLook(
         index.name,

@@ -64,7 +64,7 @@ class IndexStatus:
     `waits_for` what holds it up. `dead_letters` are documents that were passed over. `requested`: a filling
     was asked for and has not begun. `schema_hash` is that of its documents, or of those to come.
 
-    `shown` is the generation that readers see, as the pipeline knows it, and `position` up to where it has
+    `shown` is the complete generation that readers see, as the pipeline knows it, and `position` up to where it has
     the changes: up to `still`, where that is not None, and as far as the pipeline otherwise.
     """
 
@@ -195,7 +195,7 @@ def _index(name: str, one: IndexState, tables: Tables, letters: int) -> IndexSta
         requested=name in tables.wanted,
         schema_hash=one.schema_hash,
         sinks=one.sinks,
-        shown=shown.generation or None,
+        shown=(shown.generation or None) if shown.complete else None,
         position=still.position if still is not None else tables.position if shown.complete else None,
         still=still,
     )

@@ -243,8 +243,8 @@ class DocumentSink(ABC):
 
     **Generations.** Every filling of an index is a generation of its own, named by who fills it, and a name
     is never used for a second filling. Readers see exactly one: the old, complete one while a new one is
-    filled beside it, and the new one from the moment it is published. Only the first of an index is shown
-    while it is filled, for there is nothing complete to show instead. Changes are written to both meanwhile,
+    filled beside it, and the new one from the moment it is published. Before the first is published a sink
+    shows nothing, or that one while it is filled, as it states. Changes are written to both meanwhile,
     so that what readers see does not stand still.
 
     **Who calls.** The driver calls `ensure` before anything else of an index: with the generation of the
@@ -298,10 +298,9 @@ class DocumentSink(ABC):
     def ensure(self, index: str, generation: str, mapping: Mapping[str, Any]) -> None:
         """Make sure that the generation can take documents of this mapping; ConfigError where it never could.
 
-        Creates it empty where it does not exist, and keeps every document where it does. Readers see it from
-        now on where they have seen none of the index. Generations of the index that are neither this one nor
-        the one that readers see are abandoned fillings, and are removed. Idempotent, and safe when several
-        processes call it at once.
+        Creates it empty where it does not exist, and keeps every document where it does. Generations of the
+        index that are neither this one nor the one that readers see are abandoned fillings, and are removed.
+        Idempotent, and safe when several processes call it at once.
         """
 
     @abstractmethod
@@ -360,7 +359,8 @@ class DocumentSink(ABC):
     def read(self, index: str, generation: str | None = None) -> pa.Table:
         """The documents that readers see now, or those of a generation: `id`, `version`, `document`, by id.
 
-        For checks. UsageError where there is no such index or generation.
+        For checks; before the first generation is published it gives what that one has. UsageError where
+        there is no such index or generation.
         """
 
     @abstractmethod

@@ -213,14 +213,15 @@ def test_a_read_only_index_is_waited_for_and_the_remedy_is_told(
 ) -> None:
     sink = make(max_elapsed=0.3)
     sink.ensure(index, FIRST, MAPPING)
+    (place,) = opensearch.indexes(index)
     block = "index.blocks.read_only_allow_delete"
-    opensearch.do("PUT", f"/{index}/_settings", {block: True})
+    opensearch.do("PUT", f"/{place}/_settings", {block: True})
     try:
         with pytest.raises(Transient, match="read-only") as error:
             sink.write(batch_of(1, {"a": {"n": 1}}, index))
         assert "watermark" in (error.value.remedy or "")
     finally:
-        opensearch.do("PUT", f"/{index}/_settings", {block: None})
+        opensearch.do("PUT", f"/{place}/_settings", {block: None})
     assert sink.write(batch_of(1, {"a": {"n": 1}}, index)).written == 1
 
 

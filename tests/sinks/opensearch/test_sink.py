@@ -84,6 +84,30 @@ def test_readers_use_an_alias_that_leads_to_one_generation_named_by_form_and_fil
     assert opensearch.aliases(index)[index] == [place.replace(FIRST, SECOND)]
 
 
+def test_readers_find_nothing_rather_than_too_little_until_the_first_filling_is_complete(
+    make: Make, opensearch: Client, index: str
+) -> None:
+    sink = make()
+    fill(sink, index, FIRST, {"a": {"n": 1}})
+    sink.ensure(index, FIRST, MAPPING)
+    assert index not in opensearch.aliases(index)
+    assert held(sink, index) == {"a": {"n": 1}}
+    assert sink.look(index) == Held()
+    sink.publish(index, MARKER)
+    assert found(opensearch, index) == {"a"}
+
+
+def test_a_complete_generation_gets_the_alias_again_that_somebody_took_away(
+    make: Make, opensearch: Client, index: str
+) -> None:
+    sink = make()
+    complete(sink, index, FIRST, {"a": {"n": 1}})
+    (place,) = opensearch.indexes(index)
+    opensearch.do("POST", "/_aliases", {"actions": [{"remove": {"alias": index, "index": place}}]})
+    sink.ensure(index, FIRST, MAPPING)
+    assert found(opensearch, index) == {"a"}
+
+
 def test_a_flush_of_a_live_index_lets_readers_find_what_was_written(
     make: Make, opensearch: Client, index: str
 ) -> None:

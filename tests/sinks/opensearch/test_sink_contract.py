@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -11,11 +12,15 @@ from tailrace.sinks.contract import DocumentSink
 from tailrace.sinks.opensearch import OpenSearchSink
 from tailrace.sinks.opensearch import sink as sink_module
 from tests.sinks import test_document_sinks as contract
-from tests.sinks.documents import FIRST, SECOND, batch, batch_of, held
+from tests.sinks.documents import FIRST, MARKER, SECOND, batch, batch_of, held
 from tests.sinks.opensearch.sinks import Named, config_of
 from tests.support.opensearch import Client
 
-globals().update({name: value for name, value in vars(contract).items() if name.startswith("test_")})
+# Of what it fills first this one shows nothing, so nobody misses it when another filling begins.
+SHOWING = "test_a_first_filling_that_was_abandoned_is_seen_until_another_is_complete"
+TESTS = {name: value for name, value in vars(contract).items() if name.startswith("test_")}
+del TESTS[SHOWING]
+globals().update(TESTS)
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +37,16 @@ def sink(opensearch: Client, prefix: str) -> Iterator[DocumentSink]:
     yield made
     made.close()
     made.close()
+
+
+def test_a_first_filling_that_was_abandoned_is_removed_when_another_begins(sink: DocumentSink) -> None:
+    sink.write(batch(5, a={"n": 1}))
+    sink.ensure("customers", SECOND, {})
+    sink.write(batch(3, "customers", SECOND, b={"n": 2}))
+    assert not sink.holds("customers", FIRST)
+    assert sink.seeded("customers") is None
+    sink.publish("customers", replace(MARKER, generation=SECOND))
+    assert held(sink) == {"b": {"n": 2}}
 
 
 def test_ids_may_be_any_text_and_are_told_apart_exactly(sink: DocumentSink) -> None:
@@ -55,6 +70,7 @@ def test_an_id_that_opensearch_cannot_have_is_rejected_and_the_others_are_writte
 def test_what_was_not_written_again_is_retired_as_of_that_version_in_its_generation_alone(
     sink: DocumentSink,
 ) -> None:
+    sink.publish("customers", MARKER)
     sink.ensure("customers", SECOND, {})
     old = {id_: {"n": 1} for id_ in "abcdefg"}
     sink.write(batch_of(3, old))

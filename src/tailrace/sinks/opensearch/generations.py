@@ -1,6 +1,6 @@
 """The generations of an index in the cluster: made, shown to readers, kept for a while, removed.
 
-    customers                        the alias that readers use; exactly one generation has it
+    customers                        the alias that readers use; one complete generation has it, or none
     customers_<hash>_<generation>    a generation: an index of its own
     customers_<generation>           a hidden alias, by which a generation is written while it may be
 
@@ -11,7 +11,8 @@ to be written by was shown before another one took its place.
 **Every step is one change of the cluster's state,** and the next is decided from what is found there. To
 publish, first the marker is written to the new generation, of which nobody reads it as long as it is not
 shown; then one step takes the read alias from the old ones and gives it to the new one, and takes the write
-aliases of the old ones away. Whatever fails between leaves the old one shown and complete.
+aliases of the old ones away. Whatever fails between leaves the old one shown and complete. Before the first
+is published there is no alias: a search fails, where it would find too little.
 
 An index is written by its alias, and requests require that it is one, so no late writer can make an index of
 that name.
@@ -31,8 +32,8 @@ from tailrace.sinks.opensearch.client import Again, Client, Patience
 from tailrace.sinks.opensearch.mapping import canonical, index_body
 
 FORMAT = 1
-# While readers see a first filling it is refreshed now and then; one that nobody sees never is.
-FILLING_SHOWN, FILLING = "10s", "-1"
+# What nobody sees need not be refreshed.
+FILLING = "-1"
 _FORBIDDEN = re.compile(r'[A-Z\\/*?"<>|\s,#:]')
 _LONGEST = 255
 # More changes of the cluster's state than any call needs, however often it is disturbed.
@@ -75,6 +76,12 @@ class Found:
         """What readers see, where that is one thing."""
         found = [one for one in self.generations if one.shown]
         return found[0] if len(found) == 1 and self.foreign is None else None
+
+    @property
+    def first(self) -> Generation | None:
+        """What is filled where nothing was ever complete."""
+        found = [one for one in self.generations if one.writable and one.marker is None]
+        return found[0] if len(found) == 1 and not any(one.shown for one in self.generations) else None
 
     def writable(self, name: str) -> Generation | None:
         """The generation of that name, where it can be written."""
@@ -144,8 +151,8 @@ class Generations:
                 found.append(_generation(place, about, aliases, settings))
         return Found(tuple(found), foreign)
 
-    def ensure(self, index: str, generation: str, mapping: Mapping[str, Any]) -> bool:
-        """Make sure of a generation, and that readers see one; whether they see this one now."""
+    def ensure(self, index: str, generation: str, mapping: Mapping[str, Any]) -> None:
+        """Make sure of a generation, and that readers see it if it is complete and they see no other."""
         check_name(index)
         check_name(generation)
         form = self.form(mapping)
@@ -160,11 +167,11 @@ class Generations:
             shown = [one for one in found.generations if one.shown]
             mine = next((one for one in found.generations if one.place == place), None)
             if mine is None:
-                self._create(index, generation, place, form, mapping, shown=not shown)
+                self._create(index, generation, place, form, mapping)
                 continue
             actions = [
                 *([] if mine.writable else [_add(write_alias(index, generation), place, hidden=True)]),
-                *([] if shown else [_add(index, place)]),
+                *([] if shown or mine.marker is None else [_add(index, place)]),
                 # The same generation in another form, of before the settings changed.
                 *(
                     _remove(write_alias(index, generation), one.place)
@@ -183,7 +190,7 @@ class Generations:
                 ]
                 + found.past(place)[self._config.keep :]
             )
-            return mine.shown
+            return
         raise self._unsettled(index)
 
     def publish(self, index: str, marker: Marker) -> None:
@@ -275,19 +282,14 @@ class Generations:
         place: str,
         form: str,
         mapping: Mapping[str, Any],
-        *,
-        shown: bool,
     ) -> None:
         body = self._body(mapping)
         settings = body["settings"]["index"]
-        settings["refresh_interval"] = FILLING_SHOWN if shown else FILLING
+        settings["refresh_interval"] = FILLING
         settings.setdefault("gc_deletes", f"{max(1, round(self._config.remember_deletes))}s")
         about = {"index": index, "generation": generation, "hash": form, "mapping": dict(mapping)}
         body["mappings"]["_meta"] = {**body["mappings"].get("_meta", {}), "tailrace": about}
-        body["aliases"] = {
-            write_alias(index, generation): {"is_hidden": True},
-            **({index: {}} if shown else {}),
-        }
+        body["aliases"] = {write_alias(index, generation): {"is_hidden": True}}
         answer = self._client.ask(self._patience, "PUT", f"/{place}", body, allow=(400,))
         kind, words = answer.error
         if answer.status == 400 and kind != "resource_already_exists_exception":

@@ -5,8 +5,8 @@ that has the document (`external_gte`). A delete is remembered by its shard for 
 
 **Visible** is what was flushed: the index is refreshed when a live generation was written, so an idle
 pipeline shows a change at once. Under load a refresh waits until those before took no more than a part of the
-time; then more changes share one. A generation that is being filled is not refreshed by flushes: nobody reads
-it, or readers see a first filling grow, now and then.
+time; then more changes share one. A generation that is being filled is not refreshed by flushes, for nobody
+reads it: readers see a generation when it is complete, the first one too.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class OpenSearchSink(DocumentSink):
     def read(self, index: str, generation: str | None = None) -> pa.Table:
         opened = self._begin()
         found = opened.generations.find(index)
-        which = found.shown if generation is None else found.writable(generation)
+        which = found.shown or found.first if generation is None else found.writable(generation)
         if which is None:
             what = f"index {index}" if generation is None else f"generation {generation} of index {index}"
             raise UsageError(f"there is no {what} in the cluster {opened.client.place}")
