@@ -64,8 +64,8 @@ class IndexStatus:
     `waits_for` what holds it up. `dead_letters` are documents that were passed over. `requested`: a filling
     was asked for and has not begun. `schema_hash` is that of its documents, or of those to come.
 
-    `shown` is the complete generation that readers see, as the pipeline knows it, and `position` up to where it has
-    the changes: up to `still`, where that is not None, and as far as the pipeline otherwise.
+    `shown` is the complete generation that readers see, as the pipeline knows it, and `position` up to where
+    it has the changes: up to `still`, where that is not None, and as far as the pipeline otherwise.
     """
 
     index: str
