@@ -6,6 +6,7 @@ import argparse
 import os
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from tests.life import trace
@@ -30,10 +31,11 @@ def run(arguments: argparse.Namespace) -> int:
     names = arguments.variants.split(",")
     seconds, failed = arguments.seconds / len(names), 0
     for name in names:
+        variant = replace(VARIANTS[name], engine=arguments.engine)
         place = arguments.place / f"{name}-{arguments.seed}"
         say(f"{name}: TAILRACE_SEED={arguments.seed}, {seconds:.0f} s, kept in {place}")
         try:
-            outcome = live(VARIANTS[name], arguments.seed, seconds, place, most=arguments.actions)
+            outcome = live(variant, arguments.seed, seconds, place, most=arguments.actions)
             say(f"{name}: no difference\n{outcome}")
         except Unavailable as error:
             say(f"{name}: left out, for want of {error}")
@@ -61,6 +63,7 @@ def main() -> int:
     one.add_argument("--variants", default=",".join(VARIANTS), help="some of them, with commas between")
     drawn = str(random.SystemRandom().randrange(10**9))
     one.add_argument("--seed", default=os.environ.get("TAILRACE_SEED", drawn))
+    one.add_argument("--engine", choices=["spark", "loop"], default="spark", help="loop: Spark's stand-in")
     one.add_argument("--actions", type=int, default=10**9, help="at most so many")
     one.add_argument("--place", type=Path, default=ARTIFACTS, help="where traces and records are kept")
     one.add_argument("--shrink", type=float, default=0.0, help="seconds to shrink a failure in")
