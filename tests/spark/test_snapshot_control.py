@@ -309,6 +309,25 @@ def test_a_stop_withdraws_what_waits_and_leaves_what_was_there(query: Query) -> 
     assert not query.cursor.complete
 
 
+def test_a_request_that_is_withdrawn_while_its_table_is_cut_never_begins(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query.whole()
+    before = query.cursor
+    plans = query.driver._snapshots._plans
+    asked = plans.request(TableRef(*str(before and next(iter(query.offset.snapshots))).split(".")), "id = 1")
+    original = query.driver._snapshots._capture.plan
+
+    def cut(*given: Any, **named: Any) -> list[Chunk]:
+        plans.served(asked)
+        return original(*given, **named)
+
+    monkeypatch.setattr(query.driver._snapshots._capture, "plan", cut)
+    for _ in range(3):
+        query.step()
+    assert query.cursor == before
+
+
 def test_rows_are_still_missing_after_a_condition_that_followed_a_stop(query: Query) -> None:
     query.until(lambda q: chunks_done(q) == 3)
     query.control.stop("orders")

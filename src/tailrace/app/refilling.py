@@ -64,11 +64,11 @@ class Refills:
             waiting = {one.id for one in plans.requests().values() if one.index == name}
             for request in waiting:
                 plans.served(request)
-            # Only now: what has begun by then is to be stopped.
+            # Only now: what has begun by then is to be stopped, also where no offset shows it yet.
             state = self._state(name)
             filled = state is not None and state.asked and not state.complete
             mine = waiting | ({state.plan} if state is not None and filled else set())
-            if self._running(root) in mine:
+            if self._running(root) in mine or any(plans.find(request) is not None for request in waiting):
                 self._orders().stop(root, waiting)
             if mine:
                 ended.append(name)

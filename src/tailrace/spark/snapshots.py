@@ -320,6 +320,11 @@ class Snapshots:
             if not throttle.take(0):
                 return None
             begun = self._begin(ref, plan_id or f"p{uuid.uuid4().hex[:12]}", where)
+        if cursor is not None and begun.where is not None and begun.id not in self._plans.requests():
+            # Withdrawn while the table was cut; whoever comes later sees the plan, and stops it.
+            self._waiting.pop(begun.id, None)
+            self._begun.pop(table, None)
+            return cursor
         if cursor is not None and begun.where is not None:
             return Cursor(begun.id, 0, len(begun.chunks), cursor.generation, short=cursor.short)
         return Cursor(begun.id, 0, len(begun.chunks), begun.table.generation)
