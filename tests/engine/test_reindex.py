@@ -173,8 +173,12 @@ def test_a_cancelled_filling_leaves_what_readers_see_which_has_every_change(shop
         shop.transaction(*STEPS[6])
         shop.settles(error=error)
         filled = state(shop).generation
+        refills = steering(shop).refills
+        (joined,) = refills.ask(["customers"])
+        assert (joined.request, refills.state(joined)) == (None, "filling")
         assert steering(shop).cancel_reindex("customers") == ["customers"]
         wait_until(lambda: error() or state(shop).state == "complete", timeout=60, what="the old one again")
+        assert refills.state(joined) == "cancelled"
         shop.transaction(*STEPS[0])
         shop.settles(error=error)
     assert state(shop).generation == before

@@ -25,7 +25,7 @@ State = Literal["requested", "filling", "complete", "cancelled"]
 
 @dataclass(frozen=True)
 class Refill:
-    """A filling: its request, `None` where one was due or under way anyway, and what was there before it."""
+    """A filling: its request, `None` where one was due or under way anyway, and what readers saw before."""
 
     index: str
     request: str | None
@@ -53,7 +53,7 @@ class Refills:
             state, request = self._state(name), None
             if state is not None and state.generation and (state.complete or self._over(root)):
                 request = self._plans(make=True).request(root, index=name)
-            made.append(Refill(name, request, state.generation or None if state is not None else None))
+            made.append(Refill(name, request, _shown(state)))
         return made
 
     def cancel(self, indexes: Sequence[str]) -> list[str]:
@@ -86,7 +86,7 @@ class Refills:
         state = self._state(refill.index)
         if state is None or not state.complete:
             return "filling" if state is not None and state.generation else "requested"
-        return "cancelled" if refill.request is not None and state.generation == refill.before else "complete"
+        return "cancelled" if refill.before is not None and state.generation == refill.before else "complete"
 
     def _chosen(self, names: Sequence[str]) -> dict[str, TableRef]:
         if not names:
@@ -142,3 +142,9 @@ class Refills:
         from tailrace.spark.orders import Orders
 
         return Orders(*open_filesystem(self._state_dir))
+
+
+def _shown(state: IndexState | None) -> str | None:
+    """The complete generation that readers see."""
+    found = state if state is None or state.complete else state.before
+    return (found.generation or None) if found is not None and found.complete else None

@@ -8,7 +8,7 @@ until the ones to blame are alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -51,23 +51,29 @@ class Build:
 
     def keys(self, capture: Capture, keys: pa.Table) -> DocumentReport:
         """Build and write the documents of these keys (`Affected.keys`), flushed."""
-        query = self.query or build_query(self.plan, capture.dialect, Keys())
-        report = DocumentReport()
-        for start in range(0, keys.num_rows, PIECE):
-            report += self._piece(capture, query, Affected(keys.slice(start, PIECE)))
-            if self.strict and report.rejected:
-                raise rejected(self.index, report.rejected)
+        report = self.pieces(capture, [keys])
         self.flush()
         return report
 
     def chunk(self, capture: Capture, chunk: Chunk) -> DocumentReport:
         """Build and write the documents of all root rows of a chunk, flushed."""
-        report = DocumentReport()
-        for keys in self._keys_of(capture, chunk):
-            report += self.keys(capture, keys)
+        report = self.pieces(capture, self.keys_of(capture, chunk))
+        self.flush()
         return report
 
-    def _keys_of(self, capture: Capture, chunk: Chunk) -> Iterator[pa.Table]:
+    def pieces(self, capture: Capture, keys: Iterable[pa.Table]) -> DocumentReport:
+        """The same of several tables of keys, not flushed: that may take as long as writing does."""
+        query = self.query or build_query(self.plan, capture.dialect, Keys())
+        report = DocumentReport()
+        for one in keys:
+            for start in range(0, one.num_rows, PIECE):
+                report += self._piece(capture, query, Affected(one.slice(start, PIECE)))
+                if self.strict and report.rejected:
+                    raise rejected(self.index, report.rejected)
+        return report
+
+    def keys_of(self, capture: Capture, chunk: Chunk) -> Iterator[pa.Table]:
+        """The keys of the root rows of a chunk."""
         table = capture.describe(self.plan.root.table.ref)
         resolver = roots_only(self.plan, capture.dialect)
         rows = capture.snapshot(table, chunk, position=1, seq=0, columns=self.plan.root.key)
@@ -148,12 +154,11 @@ class Task:
             return self._written() if self.files else self._built()
 
     def _built(self) -> DocumentReport:
-        report = DocumentReport()
         with lent_capture(self.source) as capture:
-            for data in self.keys:
-                report += self.build.keys(capture, unpacked(data))
+            report = self.build.pieces(capture, map(unpacked, self.keys))
             for chunk in self.chunks:
-                report += self.build.chunk(capture, chunk)
+                report += self.build.pieces(capture, self.build.keys_of(capture, chunk))
+        self.build.flush()
         return report
 
     def _written(self) -> DocumentReport:
