@@ -347,7 +347,7 @@ def _figures(results: list[Result], small: int, large: int) -> list[Figure]:
     for one in (WHOLE, HALVES):
         ratio = _ratio(found, ("backfill", one, large), ("backfill", PLAIN, large))
         if ratio is not None:
-            figures.append(Figure(f"backfill, {one} against {PLAIN}", ratio, "×"))
+            figures.append(Figure(f"backfill, {one} against {PLAIN}", ratio, "×", compared=False))
     for mine in (COUNT, STORE):
         for other, bar in ((WHOLE, 0.5), (HALVES, None), (LOOP, 20.0), (PLAIN, None)):
             ratio = _ratio(found, ("backfill", mine, large), ("backfill", other, large))
@@ -366,9 +366,10 @@ def _figures(results: list[Result], small: int, large: int) -> list[Figure]:
         growth = _ratio(found, ("burst", mine, small), ("burst", mine, large))
         if growth is not None:
             what = f"burst, {mine}: seconds a change, {large:,} against {small:,} customers"
-            figures.append(at_most(what, growth, 1.3) if mine == COUNT else Figure(what, growth, "×"))
+            held = at_most(what, growth, 1.3) if mine == COUNT else Figure(what, growth, "×", lower=True)
+            figures.append(held)
             costs = [_cost(found["burst", mine, customers]) for customers in (large, small)]
-            figures.append(Figure(f"{what}, by CPU", costs[0] / costs[1], "×"))
+            figures.append(Figure(f"{what}, by CPU", costs[0] / costs[1], "×", lower=True))
     return figures
 
 

@@ -11,6 +11,7 @@ from bench.arrivals import Arrivals
 from bench.contestant import Answer, serve
 from bench.empty import empty_batches
 from bench.postgres_server import ROLE
+from bench.postgres_spark import PATIENT
 from tailrace.spark.session import open_session
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Tailrace:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._spark: SparkSession = open_session("bench", log=home / "spark.log")
+        self._spark: SparkSession = open_session("bench", settings=PATIENT, log=home / "spark.log")
         tailrace.register(self._spark)
         self.arrivals = Arrivals()
         self._query: Any = None

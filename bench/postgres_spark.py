@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SINKS = ("noop", "parquet")
+# On a machine that others use too a worker may need longer to answer than Spark waits.
+PATIENT = {"spark.python.authenticate.socketTimeout": "120s"}
 
 
 class Tailrace:
@@ -28,7 +30,9 @@ class Tailrace:
 
     def __init__(self, home: Path, master: str = "local[2]", sinks: tuple[str, ...] = SINKS) -> None:
         self._home, self._sinks = home, sinks
-        self._spark: SparkSession = open_session("bench", master=master, log=home / "spark.log")
+        self._spark: SparkSession = open_session(
+            "bench", master=master, settings=PATIENT, log=home / "spark.log"
+        )
         tailrace.register(self._spark)
         self._empty: dict[str, float] = {}
 

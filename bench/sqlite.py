@@ -22,6 +22,7 @@ from rich.console import Console
 import tailrace
 from bench.empty import empty_batches
 from bench.measure import Figure, Outcome, PeakMemory, at_least, at_most, p50, p90, stopwatch
+from bench.postgres_spark import PATIENT
 from bench.usage import Sampler, Watch
 from tailrace.spark.session import open_session
 
@@ -191,7 +192,7 @@ def run(console: Console, arguments: list[str]) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         home = Path(name)
         with console.status("starting Spark"):
-            spark = open_session("bench", log=home / "spark.log")
+            spark = open_session("bench", settings=PATIENT, log=home / "spark.log")
             tailrace.register(spark)
         made = Run(spark, home, options)
         figures: list[Figure] = []
