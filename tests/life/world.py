@@ -7,6 +7,7 @@ started again. Whatever else ends by itself is a failure of the product, as is w
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -38,10 +39,15 @@ JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseG1GC -XX:G1PeriodicGCInterval=5000 -XX:-G1PeriodicGCInvokesConcurrent"
     " -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
 )
-# How long a fault's end may be ago before there must be no lag, on a machine that has much else to do.
+# How long a fault's end may be ago before there must be no lag.
 LIVELY_SECONDS = 420.0
 PASSING, ACT = 4, 3
 STARVED = "Python worker failed to connect back"
+
+
+def lively() -> float:
+    """How long that is now: on a machine with more to do than it has processors, up to four times as long."""
+    return LIVELY_SECONDS * min(4.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 class Ended(Exception):
@@ -432,12 +438,12 @@ class World:
             return self._now() is not run or self._now().events("pipeline.started") >= number
 
         run = self._now()
-        wait_until(lambda: started(1), timeout=LIVELY_SECONDS, interval=0.1, what="the start")
+        wait_until(lambda: started(1), timeout=lively(), interval=0.1, what="the start")
         before = run.events("pipeline.started")
         if self._now() is not run:
             return
         run.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: started(before + 1), timeout=LIVELY_SECONDS, interval=0.1, what="the renewal")
+        wait_until(lambda: started(before + 1), timeout=lively(), interval=0.1, what="the renewal")
         if run.events("pipeline.renewal_refused"):
             raise Violation("O4", f"the new configuration was refused\n{run.tail()}")
 
@@ -474,7 +480,7 @@ class World:
             self._alive()
 
         try:
-            self.home.settle(alive, timeout=LIVELY_SECONDS)
+            self.home.settle(alive, timeout=lively())
         except AssertionError as error:
             oracle = "O4" if "did not hold" in str(error) else "O1"
             raise Violation(oracle, f"{str(error)[:4000]}\n{self._now().tail()}") from None
@@ -502,7 +508,7 @@ class World:
             return (self.ground.cursor() or -1) >= mark
 
         try:
-            wait_until(heard, timeout=LIVELY_SECONDS, interval=0.1, what="the acknowledgement")
+            wait_until(heard, timeout=lively(), interval=0.1, what="the acknowledgement")
         except AssertionError as error:
             raise Violation("O4", f"{self.ground.cursor()} of {mark}: {error}") from None
 
