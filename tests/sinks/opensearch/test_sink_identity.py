@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import http.server
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.model.errors import ConfigError, NeedsOperator
+from tailrace.model.errors import ConfigError, NeedsOperator, Transient
 from tailrace.sinks.opensearch import Credential, OpenSearchConfig, OpenSearchSink
 from tailrace.sinks.opensearch.aws import signed
 from tests.support.certificates import Authority, Certificate
@@ -21,7 +23,12 @@ from tests.support.certificates import Authority, Certificate
 class Answering:
     """A server that has no index, over TLS, and remembers what it was sent."""
 
-    def __init__(self, certificate: Certificate | None, clients: Path | None = None) -> None:
+    def __init__(
+        self,
+        certificate: Certificate | None,
+        clients: Path | None = None,
+        latest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED,
+    ) -> None:
         self.headers: list[dict[str, str]] = []
         outer = self
 
@@ -48,6 +55,7 @@ class Answering:
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.maximum_version = latest
             context.load_cert_chain(certificate.chain, certificate.key)
             if clients is not None:
                 context.verify_mode = ssl.CERT_REQUIRED
@@ -118,6 +126,47 @@ def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
     finally:
         server.close()
     assert len(server.headers) == 1
+
+
+def test_a_client_whose_certificate_is_refused_is_told(tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path / "authority"), Authority(tmp_path / "other", "other")
+    # Later versions say it after the handshake, where the end of the connection may overtake it.
+    server = Answering(authority.server("IP:127.0.0.1"), authority.root, ssl.TLSVersion.TLSv1_2)
+    strange = other.client("tailrace")
+    try:
+        with pytest.raises(NeedsOperator, match="certificate"):
+            asked(
+                server.url,
+                ca_file=str(authority.root),
+                client_cert=str(strange.chain),
+                client_key=str(strange.key),
+            )
+    finally:
+        server.close()
+    assert server.headers == []
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_a_port_that_closes_before_it_speaks_tls_is_a_passing_fault(said: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def close_all() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    with listening.accept()[0] as connection:
+                        # All of it, so that the end is an orderly one.
+                        connection.recv(65536)
+                        connection.sendall(said)
+
+        thread = threading.Thread(target=close_all)
+        thread.start()
+        try:
+            with pytest.raises(Transient, match="TLS could not be spoken") as error:
+                asked(f"https://127.0.0.1:{listening.getsockname()[1]}")
+            assert "client_cert" in (error.value.remedy or "")
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from tailrace.model.errors import NeedsOperator
 from tailrace.sinks.contract import DocumentReport, Rejection
-from tailrace.sinks.opensearch.client import BLOCKED, LINES, UNBLOCK, Again, Answer, Client, Patience
+from tailrace.sinks.opensearch.client import BLOCKED, LINES, UNBLOCK, Again, Answer, Client, Patience, inner
 from tailrace.sinks.opensearch.encode import Items, Piece, pieces, some
 
 # A shard that is not there yet is told of before the request itself takes too long.
@@ -60,6 +60,8 @@ class Tally:
     deleted: int = 0
     stale: int = 0
     rejected: dict[int, str] = field(default_factory=dict)
+    # Of these the answer to a request with nothing else in it, which was refused as a whole.
+    refused: dict[int, Answer] = field(default_factory=dict)
 
     def report(self, items: Items) -> DocumentReport:
         """The same as the contract has it."""
@@ -88,7 +90,8 @@ class Bulk:
 
     def send(self, alias: str, items: Items) -> Tally:
         """All items to the generation behind an alias; Gone where there is none."""
-        tally, todo = Tally(), pieces(items, **self._limits)
+        tally, whole = Tally(), pieces(items, **self._limits)
+        todo = whole
         while todo:
             left: list[Piece] = []
             faults: list[Again] = []
@@ -106,6 +109,10 @@ class Bulk:
             if faults:
                 self._patience.pause(max(faults, key=lambda fault: (fault.after or 0.0, fault.remedy or "")))
             todo = left
+        for piece in whole if tally.refused else ():
+            # Not one of them alone is to blame: it is the request that the server does not take.
+            if all(row in tally.refused for row in piece.rows.tolist()):
+                raise self._client.refusal(next(iter(tally.refused.values())), "a bulk request", words=False)
         return tally
 
     def _posted(self, alias: str, todo: list[Piece]) -> list[Answer | Again]:
@@ -133,21 +140,21 @@ class Bulk:
             tally.deleted += deleted
             tally.written += len(piece.rows) - deleted
             return [], None
-        results = answer.json.get("items") or []
-        if len(results) != len(piece.rows):
+        results = _outcomes(answer, len(piece.rows))
+        if results is None:
             return [piece], Again("an answer without the result of every item")
         again, fault = self._items(piece.rows, results, items, tally)
         return ([some(items, again)], fault) if again else ([], None)
 
     def _items(
-        self, rows: np.ndarray, results: Iterable[Mapping[str, Any]], items: Items, tally: Tally
+        self, rows: np.ndarray, results: Iterable[dict[str, Any]], items: Items, tally: Tally
     ) -> tuple[list[int], Again | None]:
         again: list[int] = []
         fault: Again | None = None
-        for row, result in zip(rows.tolist(), results, strict=True):
-            (outcome,) = result.values()
-            error, status = outcome.get("error"), int(outcome.get("status", 0))
-            if not error:
+        for row, outcome in zip(rows.tolist(), results, strict=True):
+            error, status = inner(outcome, "error"), outcome["status"]
+            # A delete of what is not there has no error and the status 404.
+            if not error and (status < 300 or (status == 404 and items.deletes[row])):
                 if items.deletes[row]:
                     tally.deleted += 1
                 else:
@@ -183,8 +190,10 @@ class Bulk:
     def _halved(self, piece: Piece, answer: Answer, items: Items, tally: Tally) -> list[Piece]:
         """A request that was refused as a whole, in two: too large, or something in it is not understood."""
         if answer.status not in (400, 413):
-            raise self._client.refusal(Answer(answer.status, b""), "a bulk request")
+            raise self._client.refusal(answer, "a bulk request", words=False)
         if len(piece.rows) == 1:
+            if answer.status == 400:
+                tally.refused[int(piece.rows[0])] = answer
             tally.rejected[int(piece.rows[0])] = (
                 "it is larger than the server takes in a request"
                 if answer.status == 413
@@ -193,6 +202,16 @@ class Bulk:
             return []
         half = len(piece.rows) // 2
         return [some(items, piece.rows[:half]), some(items, piece.rows[half:])]
+
+
+def _outcomes(answer: Answer, expected: int) -> list[dict[str, Any]] | None:
+    """What became of each item, each with a status; None where the answer does not say it of all."""
+    results = answer.json.get("items") if isinstance(answer.json, dict) else None
+    if not isinstance(results, list) or len(results) != expected:
+        return None
+    found = [next(iter(one.values()), None) if isinstance(one, dict) else None for one in results]
+    said = [one for one in found if isinstance(one, dict) and isinstance(one.get("status"), int)]
+    return said if len(said) == expected else None
 
 
 def reason(error: Mapping[str, Any]) -> str:

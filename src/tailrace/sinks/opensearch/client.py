@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import ssl
 import threading
 import time
@@ -29,10 +30,17 @@ from tailrace.sinks.retry_after import seconds_of
 
 JSON, LINES = "application/json", "application/x-ndjson"
 _RETRY = frozenset({408, 425, 429})
+# What a cluster calls it that has no such index or alias. Any other 404 is of something in front of it.
+_ABSENT = frozenset({"index_not_found_exception", "aliases_not_found_exception"})
 BLOCKED = "cluster_block_exception"
 UNBLOCK = (
     "free disk space or add nodes if its watermark was exceeded (OpenSearch lets go of the index by itself"
     ' then), else take the block away: PUT /<index>/_settings {"index.blocks.read_only_allow_delete": null}'
+)
+# An alert of the server's about a certificate, or an error of the client's own: waiting changes neither.
+_OF_CERTIFICATE = re.compile(r"CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED")
+_TLS_REMEDY = (
+    "if it stays so: check that the url's port speaks TLS, and whether the server wants a client_cert"
 )
 Body = bytes | memoryview | None
 
@@ -55,11 +63,11 @@ class Answer:
 
     @cached_property
     def json(self) -> Any:
-        """The body; an empty object where it is none."""
+        """The body; None where it is no JSON."""
         try:
             return json.loads(self.body)
         except ValueError:
-            return {}
+            return None
 
     @property
     def error(self) -> tuple[str, str]:
@@ -68,6 +76,9 @@ class Answer:
         if isinstance(found, dict):
             return str(found.get("type", "")), str(found.get("reason", ""))
         return str(found or ""), ""
+
+
+STRANGE = Again("an answer that is not OpenSearch's")
 
 
 class Patience:
@@ -177,7 +188,9 @@ class Client:
             # A view of bytes is sent as it is, without a copy; the declared type does not say so.
             sent: Any = body
             response = self._pool.request(method, url, body=sent, headers=headers, redirect=False)
-        except SSLError:
+        except SSLError as error:
+            if (fault := _of_tls(error)) is not None:
+                return fault
             raise NeedsOperator(
                 "the server's certificate could not be verified, or it refused the client's",
                 remedy="renew the certificate, or set ca_file to the authority that signed it",
@@ -218,8 +231,8 @@ class Client:
                 remedy="give a node the role `ingest`, or take `pipeline` out of the sink",
                 place=self.place,
             )
-        if status in _RETRY or status >= 500:
-            kind = answer.error[0]
+        kind = answer.error[0]
+        if status in _RETRY or status >= 500 or (status == 404 and kind not in _ABSENT):
             return Again(f"status {status}{f', {kind}' if kind else ''}", seconds_of(retry_after))
         return answer
 
@@ -232,22 +245,27 @@ class Client:
         *,
         params: Mapping[str, str] | None = None,
         allow: Collection[int] = (),
+        shape: Callable[[dict[str, Any]], bool],
     ) -> Answer:
-        """A question about indexes, tried again while it fails. NeedsOperator for a refusal not allowed."""
+        """A question about indexes, tried again while it fails. NeedsOperator for a refusal not allowed.
+
+        A success is an object that has the `shape` of the answer; anything else was said by somebody else.
+        """
         data = None if body is None else json.dumps(body).encode()
         while True:
             answer = self.once(method, path, data, params=params)
             if isinstance(answer, Again):
                 patience.pause(answer)
+            elif answer.status < 300 and not (isinstance(answer.json, dict) and shape(answer.json)):
+                patience.pause(STRANGE)
             elif answer.status < 300 or answer.status in allow:
                 return answer
             else:
                 raise self.refusal(answer, f"{method} {path}")
 
-    def refusal(self, answer: Answer, what: str) -> NeedsOperator:
-        """The error for an answer that nobody expected."""
-        kind, words = answer.error
-        told = ": ".join(text for text in (kind, words) if text)
+    def refusal(self, answer: Answer, what: str, *, words: bool = True) -> NeedsOperator:
+        """The error for an answer that nobody expected. Without `words` it shows the kind of error alone."""
+        told = ": ".join(text for text in answer.error[: 2 if words else 1] if text)
         return NeedsOperator(
             f"{what} was refused with status {answer.status}" + (f", {told}" if told else ""),
             remedy="look at the cluster's log, and at the sink's settings",
@@ -257,6 +275,13 @@ class Client:
     def close(self) -> None:
         """Close the connections."""
         self._pool.clear()
+
+
+def inner(said: Any, *names: str) -> dict[str, Any]:
+    """An object inside of an object, empty where there is none."""
+    for name in names:
+        said = said.get(name) if isinstance(said, dict) else None
+    return said if isinstance(said, dict) else {}
 
 
 def _identity(config: OpenSearchConfig) -> dict[str, str]:
@@ -299,6 +324,19 @@ def _tls(config: OpenSearchConfig, scheme: str) -> dict[str, Any]:
         # It was asked for, and would be told with every connection.
         urllib3.disable_warnings(InsecureRequestWarning)
     return {"ssl_context": context}
+
+
+def _of_tls(error: SSLError) -> Again | None:
+    """The passing fault that it was; None where it is about a certificate."""
+    cause = error.args[0] if error.args else None
+    if not isinstance(cause, ssl.SSLError) or isinstance(cause, ssl.SSLCertVerificationError):
+        return None
+    # An end of the connection comes as an error of TLS: a balancer without a node, a node that starts.
+    reason = cause.reason or type(cause).__name__
+    if _OF_CERTIFICATE.search(reason):
+        return None
+    # A server that wants another certificate of the client may close without a word that arrives.
+    return Again(f"TLS could not be spoken with it ({reason})", remedy=_TLS_REMEDY)
 
 
 def _told(error: HTTPError) -> str:

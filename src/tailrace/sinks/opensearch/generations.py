@@ -28,7 +28,7 @@ from typing import Any
 
 from tailrace.model.errors import ConfigError, NeedsOperator, Transient
 from tailrace.sinks.contract import Marker
-from tailrace.sinks.opensearch.client import Again, Client, Patience
+from tailrace.sinks.opensearch.client import Again, Client, Patience, inner
 from tailrace.sinks.opensearch.mapping import canonical, index_body
 
 FORMAT = 1
@@ -38,6 +38,7 @@ _FORBIDDEN = re.compile(r'[A-Z\\/*?"<>|\s,#:]')
 _LONGEST = 255
 # More changes of the cluster's state than any call needs, however often it is disturbed.
 _STEPS = 20
+_PARTS = {"aliases", "mappings", "settings"}
 _LOOK = {
     "ignore_unavailable": "true",
     "allow_no_indices": "true",
@@ -134,17 +135,19 @@ class Generations:
 
     def find(self, index: str) -> Found:
         """What there is, at one moment."""
-        answer = self._client.ask(self._patience, "GET", f"/{index},{index}_*", params=_LOOK, allow=(404,))
+        answer = self._client.ask(
+            self._patience, "GET", f"/{index},{index}_*", params=_LOOK, allow=(404,), shape=_indexes
+        )
         if answer.status == 404:
             return Found()
         found: list[Generation] = []
         foreign: str | None = None
         for place, body in answer.json.items():
-            aliases, settings = body.get("aliases", {}), body.get("settings", {}).get("index", {})
-            about = body.get("mappings", {}).get("_meta", {}).get("tailrace", {})
+            aliases, settings = inner(body, "aliases"), inner(body, "settings", "index")
+            about = inner(body, "mappings", "_meta", "tailrace")
             if place == index:
                 foreign = "an index has the name of the alias, which would be in its way"
-            elif not isinstance(about, dict) or place != _place(index, about):
+            elif place != _place(index, about):
                 if index in aliases:
                     foreign = f"the alias leads to {place}, which Tailrace has not made"
             else:
@@ -234,10 +237,12 @@ class Generations:
     def refresh(self, place: str) -> bool:
         """Let readers find everything that was written so far. False where there is no such place."""
         while True:
-            answer = self._client.ask(self._patience, "POST", f"/{place}/_refresh", allow=(404,))
+            answer = self._client.ask(
+                self._patience, "POST", f"/{place}/_refresh", allow=(404,), shape=_of_shards
+            )
             if answer.status == 404:
                 return False
-            if not answer.json.get("_shards", {}).get("failed"):
+            if not answer.json["_shards"].get("failed"):
                 return True
             self._patience.pause(Again("some shards could not be refreshed"))
 
@@ -251,6 +256,7 @@ class Generations:
                 f"/{one.place}",
                 params={"ignore_unavailable": "true"},
                 allow=(400, 404),
+                shape=_told,
             )
 
     def _unsettled(self, index: str) -> Transient:
@@ -290,7 +296,7 @@ class Generations:
         about = {"index": index, "generation": generation, "hash": form, "mapping": dict(mapping)}
         body["mappings"]["_meta"] = {**body["mappings"].get("_meta", {}), "tailrace": about}
         body["aliases"] = {write_alias(index, generation): {"is_hidden": True}}
-        answer = self._client.ask(self._patience, "PUT", f"/{place}", body, allow=(400,))
+        answer = self._client.ask(self._patience, "PUT", f"/{place}", body, allow=(400,), shape=_told)
         kind, words = answer.error
         if answer.status == 400 and kind != "resource_already_exists_exception":
             raise ConfigError(
@@ -301,31 +307,49 @@ class Generations:
 
     def _record(self, mine: Generation, marker: Marker) -> None:
         """Write the marker, with which index it is true of: a copy or a restored one has another identity."""
-        body = self._client.ask(
+        answer = self._client.ask(
             self._patience,
             "GET",
             f"/{mine.place}",
             params={"filter_path": "*.mappings._meta,*.settings.index.uuid"},
-        ).json[mine.place]
-        meta = body["mappings"]["_meta"]
+            allow=(404,),
+            shape=lambda said: "uuid" in inner(said, mine.place, "settings", "index"),
+        )
+        if answer.status == 404:
+            raise Missing(mine.name)
+        meta = inner(answer.json, mine.place, "mappings", "_meta")
         about = {
-            **meta["tailrace"],
+            **inner(meta, "tailrace"),
             "marker": vars(marker),
-            "complete": body["settings"]["index"]["uuid"],
+            "complete": answer.json[mine.place]["settings"]["index"]["uuid"],
         }
         self._acknowledged("PUT", f"/{mine.place}/_mapping", {"_meta": {**meta, "tailrace": about}})
 
     def _step(self, actions: Sequence[Mapping[str, Any]]) -> None:
         """Change aliases, all of these at once. What is not so any more is found out by the next look."""
         answer = self._client.ask(
-            self._patience, "POST", "/_aliases", {"actions": list(actions)}, allow=(404,)
+            self._patience, "POST", "/_aliases", {"actions": list(actions)}, allow=(404,), shape=_told
         )
         if answer.status == 404 or not answer.json.get("acknowledged"):
             self._patience.pause(Again("the aliases were changed by somebody else, or not everywhere yet"))
 
     def _acknowledged(self, method: str, path: str, body: Mapping[str, Any]) -> None:
-        while not self._client.ask(self._patience, method, path, body).json.get("acknowledged"):
+        while not self._client.ask(self._patience, method, path, body, shape=_told).json["acknowledged"]:
             self._patience.pause(Again("the cluster did not take over a change everywhere in time"))
+
+
+def _indexes(said: Mapping[str, Any]) -> bool:
+    """Whether an answer is about indexes, or there is none."""
+    return all(isinstance(one, dict) and one.keys() & _PARTS for one in said.values())
+
+
+def _told(said: Mapping[str, Any]) -> bool:
+    """Whether an answer says that a change was taken over, or was not."""
+    return isinstance(said.get("acknowledged"), bool)
+
+
+def _of_shards(said: Mapping[str, Any]) -> bool:
+    return isinstance(said.get("_shards"), dict)
 
 
 def _place(index: str, about: Mapping[str, Any]) -> str | None:

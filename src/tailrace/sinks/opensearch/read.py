@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from tailrace.sinks.opensearch.client import Again, Client, Patience
+from tailrace.model.errors import TailraceError
+from tailrace.sinks.opensearch.client import STRANGE, Again, Client, Patience, inner
 
 # How long the server keeps its place between two pages.
 _KEEP = "5m"
@@ -36,11 +39,11 @@ def scan(client: Client, patience: Patience, place: str, *, page: int, texts: bo
     Lost where it broke off: whoever reads begins anew.
     """
     body = {"size": page, "version": True, "_source": texts, "sort": ["_doc"]}
-    answer = client.ask(patience, "POST", f"/{place}/_search", body, params={"scroll": _KEEP})
+    answer = client.ask(patience, "POST", f"/{place}/_search", body, params={"scroll": _KEEP}, shape=_hits)
     scroll = ""
     try:
         while True:
-            scroll, hits = _page(answer.body.decode())
+            scroll, hits = _page(answer.body)
             if not hits:
                 return
             yield hits
@@ -54,10 +57,28 @@ def scan(client: Client, patience: Patience, place: str, *, page: int, texts: bo
             answer = turned
     finally:
         if scroll:
-            client.ask(patience, "DELETE", "/_search/scroll", {"scroll_id": scroll}, allow=(400, 404))
+            # Once, whatever comes of it: the server forgets it by itself, and an error before says more.
+            with contextlib.suppress(TailraceError):
+                client.once("DELETE", "/_search/scroll", json.dumps({"scroll_id": scroll}).encode())
 
 
-def _page(text: str) -> tuple[str, list[Hit]]:
+def _hits(said: Mapping[str, Any]) -> bool:
+    return isinstance(said.get("_scroll_id"), str) and isinstance(inner(said, "hits").get("hits"), list)
+
+
+def _page(body: bytes) -> tuple[str, list[Hit]]:
+    """The page of an answer; Lost where it is none."""
+    try:
+        text = body.decode()
+        if not text.startswith("{"):
+            raise Lost(STRANGE)
+        return _read(text)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        # It is parsed by its places: something else than a page can be wrong in any of these ways.
+        raise Lost(STRANGE) from None
+
+
+def _read(text: str) -> tuple[str, list[Hit]]:
     """The scroll's id and the hits. Documents are cut out of the answer as they are, to the letter."""
     found = dict(_members(text, 0))
     failed = json.loads(_cut(text, found["_shards"])).get("failed", 0) if "_shards" in found else 0

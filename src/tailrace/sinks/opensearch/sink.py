@@ -85,7 +85,13 @@ class OpenSearchSink(DocumentSink):
         if shown is None:
             return Held()
         marker = shown.marker if opened.generations.fits(shown) else None
-        found = opened.client.ask(opened.patience, "GET", f"/{shown.place}/_count", allow=(404,))
+        found = opened.client.ask(
+            opened.patience,
+            "GET",
+            f"/{shown.place}/_count",
+            allow=(404,),
+            shape=lambda said: isinstance(said.get("count"), int),
+        )
         return Held(shown.name, marker, found.json.get("count"))
 
     def publish(self, index: str, marker: Marker) -> None:

@@ -1,0 +1,180 @@
+"""Answers that are not OpenSearch's, or not what was expected: never taken for the state of an index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tailrace.model.errors import NeedsOperator, Transient
+from tailrace.sinks.contract import DocumentReport
+from tailrace.sinks.opensearch import OpenSearchSink
+from tests.sinks.documents import FIRST, MARKER, batch_of, held
+from tests.sinks.opensearch.sinks import MAPPING, config_of
+from tests.support.httpproxy import Action, Answer, HttpProxy, Request
+from tests.support.opensearch import Client
+
+Make = Callable[..., OpenSearchSink]
+# What a balancer says while its nodes restart, and what is no object of OpenSearch's.
+BACKEND: list[Action] = [
+    Answer(404, body=b"default backend - 404"),
+    Answer(404, body={"error": {"type": "route_not_found", "reason": "nobody is there"}}),
+    Answer(404, body={"message": "no Route matched with those values"}),
+    Answer(404, body=b"[]"),
+]
+STRANGE: list[Action] = [
+    Answer(200, body=b""),
+    Answer(200, body=b"<html>It works!</html>"),
+    Answer(200, body=b"[1, 2]"),
+    Answer(200, body=b'"ok"'),
+    Answer(200, body=b"\xff\xfe"),
+]
+
+
+@pytest.fixture
+def make(proxy: HttpProxy) -> Iterator[Make]:
+    made: list[OpenSearchSink] = []
+
+    def one(**settings: Any) -> OpenSearchSink:
+        made.append(OpenSearchSink(config_of(proxy.url, **settings)))
+        return made[-1]
+
+    yield one
+    proxy.clear()
+    for sink in made:
+        sink.close()
+
+
+@pytest.fixture
+def index(prefix: str) -> str:
+    return f"{prefix}customers"
+
+
+@pytest.fixture
+def sink(make: Make, index: str) -> OpenSearchSink:
+    """One whose index is complete and has a document."""
+    made = make()
+    made.ensure(index, FIRST, MAPPING)
+    made.write(batch_of(1, {"a": {"n": 1}}, index))
+    made.publish(index, MARKER)
+    return made
+
+
+def test_an_answer_of_somebody_else_is_never_taken_for_an_index_that_is_not_there(
+    sink: OpenSearchSink, proxy: HttpProxy, index: str
+) -> None:
+    proxy.next(f"/{index}", *BACKEND, *STRANGE, Answer(200, body={"status": "ok"}))
+    assert sink.seeded(index) == MARKER
+    assert proxy.left == 0
+    proxy.next("_bulk", *BACKEND, *STRANGE, Answer(200, body={"status": "ok"}))
+    assert sink.write(batch_of(2, {"b": {"n": 2}}, index)) == DocumentReport(written=1)
+    assert proxy.left == 0
+    proxy.next("_refresh", *BACKEND, *STRANGE, Answer(200, body={"_shards": "all"}))
+    sink.flush()
+    assert proxy.left == 0
+    assert held(sink, index) == {"a": {"n": 1}, "b": {"n": 2}}
+
+
+def test_a_publication_goes_on_though_somebody_else_answers(
+    make: Make, proxy: HttpProxy, opensearch: Client, index: str
+) -> None:
+    sink = make()
+    sink.ensure(index, FIRST, MAPPING)
+    sink.write(batch_of(1, {"a": {"n": 1}}, index))
+    for what in (
+        "_settings",
+        "filter_path=%2A.mappings._meta%2C%2A.settings.index.uuid",
+        "_mapping",
+        "_aliases",
+    ):
+        proxy.next(what, BACKEND[0], *STRANGE, Answer(200, body={"status": "ok"}))
+    sink.publish(index, MARKER)
+    assert proxy.left == 0
+    assert sink.seeded(index) == MARKER
+    assert opensearch.search(index) == ["a"]
+
+
+def test_pages_of_somebody_else_are_read_again(sink: OpenSearchSink, proxy: HttpProxy, index: str) -> None:
+    proxy.next(
+        "_search", *STRANGE, Answer(200, body={"status": "ok"}), Answer(200, body={"hits": {"hits": 3}})
+    )
+    assert held(sink, index) == {"a": {"n": 1}}
+    proxy.next("_search/scroll", STRANGE[1], Answer(200, body={"_scroll_id": "x", "hits": []}))
+    assert held(sink, index) == {"a": {"n": 1}}
+    assert proxy.left == 0
+    proxy.next("_count", *STRANGE, Answer(200, body={"count": 1}))
+    assert sink.look(index).documents == 1
+
+
+def test_results_of_items_that_say_nothing_are_asked_for_again(
+    sink: OpenSearchSink, proxy: HttpProxy, index: str
+) -> None:
+    shapes: list[Any] = [
+        {"errors": True, "items": [{}]},
+        {"errors": True, "items": ["index"]},
+        {"errors": True, "items": [{"index": None}]},
+        {"errors": True, "items": [{"index": {"status": "odd"}}]},
+        {"errors": True, "items": {"index": {"status": 200}}},
+        {"errors": True, "items": [{"index": {"status": 503}}]},
+    ]
+    proxy.next("_bulk", *(Answer(200, body=shape) for shape in shapes))
+    assert sink.write(batch_of(2, {"b": {"n": 2}}, index)) == DocumentReport(written=1)
+    assert proxy.left == 0
+
+
+def test_a_refusal_of_every_request_stops_and_rejects_no_document(
+    make: Make, proxy: HttpProxy, index: str
+) -> None:
+    sink = make(bulk_actions=4, parallel=2)
+    sink.ensure(index, FIRST, MAPPING)
+    said = {"error": {"type": "illegal_argument_exception", "reason": "hidden-value"}, "status": 400}
+    proxy.always("_bulk", Answer(400, body=said))
+    for number in (1, 7):
+        documents = {f"{n}": {"n": n} for n in range(number)}
+        with pytest.raises(NeedsOperator, match="status 400, illegal_argument_exception") as error:
+            sink.write(batch_of(1, documents, index))
+        assert "hidden-value" not in str(error.value)
+        assert error.value.remedy
+
+
+def test_of_refused_requests_one_bad_document_among_good_ones_is_rejected_alone(
+    make: Make, proxy: HttpProxy, opensearch: Client, index: str
+) -> None:
+    sink = make()
+    sink.ensure(index, FIRST, MAPPING)
+
+    def refuse(request: Request) -> Action | None:
+        return Answer(400) if b'"bad"' in request.body else None
+
+    proxy.always("_bulk", refuse)
+    documents = {f"{n}": {"n": n} for n in range(6)} | {"bad": {"n": 1}}
+    report = sink.write(batch_of(1, documents, index))
+    assert report.written == 6
+    assert [one.id for one in report.rejected] == ["bad"]
+
+
+def test_nobody_behind_a_balancer_for_long_is_a_passing_fault(
+    make: Make, proxy: HttpProxy, index: str
+) -> None:
+    sink = make(max_elapsed=0.1)
+    proxy.always("", BACKEND[0])
+    with pytest.raises(Transient, match="status 404"):
+        sink.seeded(index)
+    proxy.clear()
+    proxy.always("", STRANGE[1])
+    with pytest.raises(Transient, match="an answer that is not OpenSearch's"):
+        sink.seeded(index)
+
+
+@pytest.mark.parametrize("status", [503, 403])
+def test_a_scroll_that_cannot_be_ended_is_left_to_the_server(
+    sink: OpenSearchSink, proxy: HttpProxy, index: str, status: int
+) -> None:
+    def kept(request: Request) -> Action | None:
+        return Answer(status) if request.method == "DELETE" else None
+
+    proxy.always("_search/scroll", kept)
+    assert held(sink, index) == {"a": {"n": 1}}
+    # The second page, which is empty, and one try to end it.
+    assert proxy.seen("_search/scroll") == 2
