@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
 MEASURED = ROOT / "bench" / "measured.json"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PLOTS = ROOT / "docs" / "plots"
+# The share of the machine that others may take before it is told.
+BUSY = 0.15
 _PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -67,6 +69,8 @@ def section(shown: Report) -> str:
     others = [figure for figure in shown["figures"] if not figure["bar"] and figure["unit"] == "×"]
     versions = ", ".join(f"{name} {number}" for name, number in shown["versions"].items())
     parts = [f"`{shown['command']}`: {_time(shown['seconds'])} on {shown['machine']}. {versions}."]
+    if shown["others"] > BUSY:
+        parts.append(f"Other processes took up to {shown['others']:.0%} of the machine: ratios may be off.")
     parts += [f"Not measured: {problem}" for problem in shown["problems"]]
     parts += [f"![{chart['title']}](plots/{chart['name']}.svg)" for chart in shown["charts"]]
     if with_bar:

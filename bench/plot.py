@@ -32,20 +32,26 @@ Number = float | None
 def svg(chart: Mapping[str, Any]) -> str:
     """The chart that a report describes."""
     if chart["kind"] == "bars":
-        return bars(chart["title"], chart["unit"], chart["groups"], chart["series"])
+        return bars(chart["title"], chart["unit"], chart["groups"], chart["series"], shared=chart["shared"])
     return lines(chart["title"], chart["x"], chart["y"], chart["series"])
 
 
-def bars(title: str, unit: str, groups: Sequence[str], series: Mapping[str, Sequence[Number]]) -> str:
-    """For each group a bar of each series that has a value there; the scale begins at zero."""
+def bars(
+    title: str, unit: str, groups: Sequence[str], series: Mapping[str, Sequence[Number]], *, shared: bool
+) -> str:
+    """For each group a bar of each series that has a value there; scales begin at zero.
+
+    Groups have one scale where it is `shared`, and otherwise each its own: they are about different things.
+    """
     colours = _colours(series)
-    highest = max((value for values in series.values() for value in values if value), default=1.0)
+    tops = [max((values[at] or 0.0 for values in series.values()), default=0.0) for at in range(len(groups))]
     room = WIDTH - _LABELS - _VALUES
     body: list[str] = []
     y = 44
     for at, group in enumerate(groups):
         body.append(f'<text class="s" x="8" y="{y}">{escape(group)}</text>')
         y += 8
+        highest = (max(tops) if shared else tops[at]) or 1.0
         for name, values in series.items():
             value = values[at]
             if value is None:

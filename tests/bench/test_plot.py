@@ -21,12 +21,13 @@ def _words(root: ET.Element) -> list[str]:
     return ["".join(one.itertext()) for one in root.iter(f"{SVG}text")]
 
 
-def test_a_bar_is_as_long_as_its_value_and_says_it() -> None:
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_bar_is_as_long_as_its_value_and_says_it(shared: bool) -> None:
     series = {"count": [100.0, 50.0], "tailrace-noop": [200.0, None]}
-    root = _drawn(plot.bars("Rates <here> & there", "rows/s", ["small", "big"], series))
+    root = _drawn(plot.bars("Rates <here> & there", "rows/s", ["small", "big"], series, shared=shared))
     wide = [float(one.attrib["width"]) for one in root.iter(f"{SVG}rect")]
     assert wide[1] == pytest.approx(2 * wide[0], abs=0.2)
-    assert wide[2] == pytest.approx(wide[0] / 2, abs=0.2)
+    assert wide[2] == pytest.approx(wide[0] / 2 if shared else wide[1], abs=0.2)
     assert len(wide) == 3
     assert {"Rates <here> & there", "rows/s", "small", "big", "count", "200"} <= set(_words(root))
 
@@ -56,7 +57,7 @@ def test_names_at_the_ends_of_lines_do_not_cover_each_other() -> None:
 
 
 def test_text_follows_a_dark_page_and_ours_has_a_colour_of_its_own() -> None:
-    text = plot.bars("A", "s", ["x"], {"tailrace": [1.0], "debezium": [2.0]})
+    text = plot.bars("A", "s", ["x"], {"tailrace": [1.0], "debezium": [2.0]}, shared=True)
     assert "prefers-color-scheme: dark" in text
     classes = [one.attrib["class"] for one in _drawn(text).iter(f"{SVG}rect")]
     assert len(set(classes)) == 2
