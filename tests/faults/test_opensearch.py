@@ -191,6 +191,14 @@ def test_a_frozen_cluster_is_given_up_in_time_and_taken_up_again(own_opensearch:
     client.close()
 
 
+def full(r: Rig, limit: int) -> int:
+    """The size of the changelog, once it is full and stands still."""
+    size = changelog_bytes(r)
+    assert size > limit
+    r.stays(lambda: changelog_bytes(r) == size, 1.0)
+    return size
+
+
 @pytest.mark.long
 def test_a_cluster_a_hundred_times_slower_pauses_capture_within_its_bounds_and_nothing_is_lost(
     searched: Make, cluster: HttpProxy
@@ -206,8 +214,7 @@ def test_a_cluster_a_hundred_times_slower_pauses_capture_within_its_bounds_and_n
         r.insert(2_000_000 + 10_000 * number, 300, note=":" + "y" * 200)
         sizes.append(changelog_bytes(r))
         tops.append(process.memory_info().rss)
-    wait_until(lambda: changelog_bytes(r) > limit, what="a full changelog")
-    paused = changelog_bytes(r)
+    paused = wait_until(lambda: full(r, limit), timeout=120, what="a full changelog that grows no more")
     head = len(r.ledger.rows())
     r.insert(3_000_000, 300, note=":" + "z" * 200)
     r.stays(lambda: changelog_bytes(r) == paused, 1.0)
