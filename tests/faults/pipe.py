@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "TAILRACE_RIG"
@@ -80,7 +80,7 @@ class Pipe:
 
     def died(self, timeout: float = 60.0) -> None:
         """It killed itself at a point it was armed for."""
-        assert self.process.wait(timeout=timeout) == -signal.SIGKILL, self.tail()
+        assert self.process.wait(timeout=timeout * PATIENCE) == -signal.SIGKILL, self.tail()
         self.clear()
 
     def terminate(self, timeout: float = 60.0) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Pipe:
     def ended(self, timeout: float = 60.0) -> dict[str, Any]:
         """Wait for its end; how it ended."""
         try:
-            code = self.process.wait(timeout=timeout)
+            code = self.process.wait(timeout=timeout * PATIENCE)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it did not end within {timeout:g} s\n{self.tail()}") from None
         path = self._directory / f"outcome-{self.process.pid}.json"
