@@ -382,8 +382,9 @@ def run(console: Console, arguments: list[str]) -> Outcome:
         stack.callback(search.remove)
         stage = Stage(home, server, search, options.customers)
         made = Run(console, options, stage)
-        made.contestant(Tailrace(stage))
-        if not setup.returncode:
+        if TAILRACE in options.only:
+            made.contestant(Tailrace(stage))
+        if PGSYNC in options.only and not setup.returncode:
             redis = stack.enter_context(_redis(home))
             made.contestant(Pgsync(stage, Path(setup.stdout.strip()), redis))
     return Outcome(
@@ -401,9 +402,11 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--customers", type=int, default=CUSTOMERS, help=f"documents ({CUSTOMERS})")
     parser.add_argument("--changes", type=int, default=CHANGES, help=f"changes of a burst ({CHANGES})")
+    parser.add_argument("--only", choices=(TAILRACE, PGSYNC), help="one of the two")
     parser.add_argument("--quick", action="store_true", help=f"only {QUICK_CUSTOMERS} documents")
     parser.add_argument("--no-bars", action="store_true", help="there are none")
     options = parser.parse_args(arguments)
+    options.only = (options.only,) if options.only else (TAILRACE, PGSYNC)
     if options.quick:
         options.customers, options.changes = QUICK_CUSTOMERS, QUICK_CHANGES
     if options.changes > options.customers or options.changes % 10 or options.customers % 7919 == 0:

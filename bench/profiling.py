@@ -63,9 +63,19 @@ def spy(pid: int, output: Path, seconds: int, *, below: bool) -> subprocess.Pope
     if not program.exists():
         raise Unavailable("py-spy is not in this environment: make setup")
     command = [str(program), "record", "--pid", str(pid), "--format", "raw", "--output", str(output)]
-    command += ["--rate", str(RATE), "--duration", str(seconds)]
+    # By functions, not by lines.
+    command += ["--rate", str(RATE), "--duration", str(seconds), "--function"]
     with output.with_suffix(".log").open("wb") as log:
         return subprocess.Popen([*command, *(["--subprocesses"] if below else [])], stdout=log, stderr=log)
+
+
+def merged(stacks: Mapping[str, int]) -> Counter[str]:
+    """The stacks of several processes as if they were one: each begins with the processes it is below."""
+    found: Counter[str] = Counter()
+    for stack, count in stacks.items():
+        if names := [name for name in stack.split(";") if not name.startswith("process ")]:
+            found[";".join(names)] += count
+    return found
 
 
 def collapse(recording: Mapping[str, Any]) -> Counter[str]:
@@ -120,7 +130,8 @@ def profile(console: Console, root: int, out: Path, seconds: int) -> list[str]:
                 "It must be allowed to trace other processes: run as root, or with the capability SYS_PTRACE"
             )
         file.with_suffix(".log").unlink()
-        stacks[name] = flame.parsed(file.read_text(encoding="utf-8"))
+        stacks[name] = merged(flame.parsed(file.read_text(encoding="utf-8")))
+        file.write_text(flame.folded(stacks[name]), encoding="utf-8")
     if flight is not None:
         stacks["jvm"] = flight.stacks()
         (out / "jvm.folded").write_text(flame.folded(stacks["jvm"]), encoding="utf-8")

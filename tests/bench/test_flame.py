@@ -57,6 +57,11 @@ def test_a_flight_recording_is_folded_from_the_outermost_frame() -> None:
     }
 
 
+def test_workers_are_drawn_as_one() -> None:
+    text = 'process 1:"python";read 2\nprocess 1:"python";process 2:"python";read 3\nprocess 1:"python" 1\n'
+    assert profiling.merged(flame.parsed(text)) == {"read": 5}
+
+
 def test_a_pipeline_that_ends_at_once_is_told() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         with pytest.raises(profiling.Unavailable, match="ended before"):
