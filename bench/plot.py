@@ -11,7 +11,8 @@ from html import escape
 from typing import Any
 
 WIDTH = 760
-_LABELS, _VALUES = 170, 70
+# The room of a bar's value, and of a character of its name.
+_VALUES, _CHARACTER = 70, 6.8
 _BAR, _GAP = 16, 12
 _COLOURS = ("#0969da", "#54aeff", "#8250df", "#8c959f", "#bf8700", "#cf222e", "#1a7f37")
 _STYLE = """
@@ -45,7 +46,8 @@ def bars(
     """
     colours = _colours(series)
     tops = [max((values[at] or 0.0 for values in series.values()), default=0.0) for at in range(len(groups))]
-    room = WIDTH - _LABELS - _VALUES
+    left = round(16 + _CHARACTER * max(map(len, series), default=0))
+    room = WIDTH - left - _VALUES
     body: list[str] = []
     y = 44
     for at, group in enumerate(groups):
@@ -58,10 +60,9 @@ def bars(
                 continue
             wide = max(1.0, room * value / highest)
             body += [
-                f'<text class="e" x="{_LABELS - 8}" y="{y + 12}">{escape(name)}</text>',
-                f'<rect class="c{colours[name]}" x="{_LABELS}" y="{y}" width="{wide:.1f}"'
-                f' height="{_BAR - 4}"/>',
-                f'<text class="s" x="{_LABELS + wide + 6:.1f}" y="{y + 11}">{short(value)}</text>',
+                f'<text class="e" x="{left - 8}" y="{y + 12}">{escape(name)}</text>',
+                f'<rect class="c{colours[name]}" x="{left}" y="{y}" width="{wide:.1f}" height="{_BAR - 4}"/>',
+                f'<text class="s" x="{left + wide + 6:.1f}" y="{y + 11}">{short(value)}</text>',
             ]
             y += _BAR
         y += _GAP + 8
