@@ -23,7 +23,7 @@ def _words(root: ET.Element) -> list[str]:
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_bar_is_as_long_as_its_value_and_says_it(shared: bool) -> None:
-    series = {"count": [100.0, 50.0], "tailrace-noop": [200.0, None]}
+    series: dict[str, list[float | None]] = {"count": [100.0, 50.0], "tailrace-noop": [200.0, None]}
     root = _drawn(plot.bars("Rates <here> & there", "rows/s", ["small", "big"], series, shared=shared))
     wide = [float(one.attrib["width"]) for one in root.iter(f"{SVG}rect")]
     assert wide[1] == pytest.approx(2 * wide[0], abs=0.2)
