@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.engine.documents.state import States
 from tailrace.engine.progress import committed
+from tailrace.model import errors
 from tailrace.spark.plans import PlanStore
 from tests.cli.command import COMMAND, tailrace
 from tests.faults.oracles import Violation
@@ -75,6 +76,12 @@ class Run(Pipe):
                 stderr=log,
                 start_new_session=True,
             )
+
+    def code(self) -> int:
+        """What it ended with, as the command tells it; the stand-in ends with the error itself."""
+        code = int(self.process.returncode)
+        names = re.findall(r"^tailrace\.model\.errors\.(\w+):", self.log.read_text(errors="replace"), re.M)
+        return int(getattr(errors, names[-1]).exit_code) if code == 1 and names else code
 
     def events(self, name: str) -> int:
         """How often an event was told."""
@@ -255,7 +262,7 @@ class World:
 
     def _judge_end(self, run: Run) -> None:
         """Ended, unless a supervisor or a person would have gone on from here."""
-        code = run.process.returncode
+        code = run.code()
         self._dirty = True
         if code == PASSING or self._starved():
             self.counts["passing"] += 1
