@@ -55,9 +55,10 @@ profile: $(STAMP) ## Draw flame graphs of a pipeline (PIPELINE=tailrace.toml, th
 
 faults: $(STAMP) ## Run every test of the fault matrix, long ones too; write its record and docs/faults.md
 	@scripts/test-servers
-	@$(BIN)/python -m pytest -p tests.faults.recording --record-faults tests/faults/results.json -n $(PROCESSES) \
-		--dist worksteal $(or $(TESTS),$$($(BIN)/python -m tests.faults.rows)); code=$$?; \
-		$(BIN)/python scripts/docs; exit $$code
+	@tests=$${TESTS:-$$($(BIN)/python -m tests.faults.rows)}; \
+		record="$(BIN)/python -m pytest -p tests.faults.recording --record-faults tests/faults/results.json"; \
+		$$record -n $(PROCESSES) --dist worksteal $$tests || $$record -n 0 --last-failed $$tests; code=$$?; \
+		$(BIN)/python -m tests.faults.recording; $(BIN)/python scripts/docs; exit $$code
 
 check: $(STAMP) ## Run every static check, all of them even if one fails: ruff, mypy, layers, documentation
 	@failed=; \

@@ -2,9 +2,8 @@
 
     python -m pytest -p tests.faults.recording --record-faults tests/faults/results.json …
 
-Outcomes are merged into the file, by the test's id: a run of a part leaves the rest as it was. Of a test that
-is collected anew the ids that it no longer has are dropped, and so is every test that the matrix does not
-name. There are no moments and no durations in it, so a run in which nothing changed changes nothing.
+Outcomes are merged into the file, by the test's id: a run of a part leaves the rest as it was. There are no
+moments and no durations in it, so a run in which nothing changed changes nothing.
 
 With `--list-tests FILE` the ids of all tests that are collected are written down, and whether each is long.
 
@@ -48,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Lister:
+    """What is collected, before anything of it is deselected."""
+
     def __init__(self, file: Path) -> None:
         self._file = file
 
@@ -63,13 +64,6 @@ class Recorder:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._heard: dict[str, str] = {}
-        self._collected: set[str] = set()
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        # Who asks for single runs of a test has not collected all of them.
-        if not any("[" in argument for argument in config.args):
-            self._collected = {item.nodeid for item in items}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if function_of(report.nodeid) not in named_tests():
@@ -81,16 +75,9 @@ class Recorder:
             self._heard[report.nodeid] = f"skipped: {text.removeprefix('Skipped: ')}"
         elif report.when == "call":
             self._heard.setdefault(report.nodeid, "passed")
-
-    def pytest_sessionfinish(self) -> None:
-        known = read(self._file)
-        gone = {function_of(id_) for id_ in self._collected}
-        kept = {
-            id_: outcome
-            for id_, outcome in known.items()
-            if function_of(id_) in named_tests() and (id_ in self._collected or function_of(id_) not in gone)
-        }
-        write(self._file, {**kept, **self._heard})
+        if report.when == "teardown":
+            # At once: a run that is broken off has told what it knew.
+            write(self._file, {**read(self._file), **self._heard})
 
 
 def collected() -> dict[str, bool]:

@@ -75,14 +75,13 @@ def report(id_: str, outcome: str, when: str = "call") -> pytest.TestReport:
 def test_a_recorded_run_is_merged_and_an_error_after_the_call_is_a_failure(tmp_path: Path) -> None:
     assert ID in named_tests()
     file = tmp_path / "results.json"
-    write(file, {f"{ID}[sqlite]": "failed", f"{ID}[old]": "passed", "tests/gone.py::test_gone": "passed"})
+    write(file, {f"{ID}[sqlite]": "failed", f"{ID}[postgres]": "passed"})
     recorder = Recorder(file)
-    recorder.pytest_runtest_logreport(report(f"{ID}[sqlite]", "passed"))
-    recorder.pytest_runtest_logreport(report("tests/other.py::test_other", "passed"))
-    recorder.pytest_sessionfinish()
-    assert read(file) == {f"{ID}[old]": "passed", f"{ID}[sqlite]": "passed"}
+    for id_ in (f"{ID}[sqlite]", "tests/other.py::test_other"):
+        recorder.pytest_runtest_logreport(report(id_, "passed"))
+        recorder.pytest_runtest_logreport(report(id_, "passed", "teardown"))
+    assert read(file) == GOOD
     again = Recorder(file)
     again.pytest_runtest_logreport(report(f"{ID}[sqlite]", "passed"))
     again.pytest_runtest_logreport(report(f"{ID}[sqlite]", "failed", "teardown"))
-    again.pytest_sessionfinish()
     assert read(file)[f"{ID}[sqlite]"] == "failed"
