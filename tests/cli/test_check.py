@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import sqlite3
 from pathlib import Path
 
@@ -137,6 +138,20 @@ def test_a_store_that_cannot_be_written_is_an_error(shop: Path) -> None:
     text = (shop / "tailrace.toml").read_text().replace("documents.db", "held/documents.db")
     (shop / "tailrace.toml").write_text(text)
     assert [one.code for one in found(shop) if one.severity == "error"] == ["unwritable"]
+
+
+def test_a_sink_of_documents_that_does_not_answer_is_an_error_and_is_not_waited_for(shop: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        text = (shop / "tailrace.toml").read_text()
+        text = text.replace('type = "sqlite"\npath = "documents.db"', f'type = "opensearch"\nurl = "{url}"')
+        (shop / "tailrace.toml").write_text(text)
+        (error,) = [one for one in found(shop) if one.severity == "error"]
+    assert (error.code, error.place) == ("sink", url)
+    assert "it cannot be reached" in error.message
+    assert "[sinks." in (error.remedy or "")
+    assert [one for one in found(shop, offline=True) if one.severity == "error"] == []
 
 
 def test_postgresql_tells_what_the_index_needs_and_the_remedies_mend_it(

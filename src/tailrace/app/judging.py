@@ -159,7 +159,31 @@ def check(config: Config, *, offline: bool = False) -> list[Finding]:
         _tell(found, error)
     except NeedsOperator as error:
         found.append(Finding("error", "source", error.message, remedy=error.remedy))
-    return found + indexes
+    return found + _unanswered(config) + indexes
+
+
+def _unanswered(config: Config) -> list[Finding]:
+    """Sinks that keep documents and cannot be asked for them: each is asked once, and told once."""
+    found: dict[str, Finding] = {}
+    for index in (one for one in config.indexes if one.enabled):
+        for name in index.sinks:
+            try:
+                sink = document_sink_for(name, config.sinks[name], reference=config.reference)
+            except ConfigError:
+                # It was told where the parts of the file are judged.
+                continue
+            if name in found or not sink.keeps:
+                continue
+            sink.hurry()
+            try:
+                sink.look(config.prefix + index.name)
+            except TailraceError as error:
+                place = error.place or f"sinks.{name}"
+                remedy = error.remedy or f"start it, or correct the settings of [sinks.{name}]"
+                found[name] = Finding("error", "sink", error.message, remedy=remedy, place=place)
+            finally:
+                sink.close()
+    return list(found.values())
 
 
 def judge_indexes(config: Config, capture: Capture | None = None) -> list[Finding]:

@@ -79,7 +79,7 @@ def _show(findings: list[Finding], path: Path, errors: int, offline: bool) -> No
         )
         if finding.remedy:
             console.print(Text(f"  remedy: {pasteable(finding.remedy)}"))
-    what = "the file" if offline else "the file and its source"
+    what = "the file" if offline else "the file, its source and its sinks"
     if errors:
         console.print(Text(f"{counted(errors, 'error')} in {what} ({path})", style="bold red"))
     else:
