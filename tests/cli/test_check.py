@@ -12,6 +12,7 @@ import pytest
 
 from tailrace import app
 from tailrace.capture.contract import Finding
+from tailrace.cli.check import _show as show
 from tailrace.config import load_config
 from tests.cli.command import tailrace
 from tests.support.postgres import Database, database, own_server, postgres
@@ -138,6 +139,13 @@ def test_a_store_that_cannot_be_written_is_an_error(shop: Path) -> None:
     text = (shop / "tailrace.toml").read_text().replace("documents.db", "held/documents.db")
     (shop / "tailrace.toml").write_text(text)
     assert [one.code for one in found(shop) if one.severity == "error"] == ["unwritable"]
+
+
+def test_a_remedy_of_several_findings_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    findings = [Finding("error", "not_set_up", "is not published", table, "CREATE …") for table in ("a", "b")]
+    show(findings, Path("tailrace.toml"), 2, offline=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.strip() for line in lines if "remedy" in line] == ["remedy: CREATE …", "remedy: as above"]
 
 
 def test_a_sink_of_documents_that_does_not_answer_is_an_error_and_is_not_waited_for(shop: Path) -> None:

@@ -70,6 +70,7 @@ def _show_mappings(mappings: dict[str, IndexMapping]) -> None:
 
 def _show(findings: list[Finding], path: Path, errors: int, offline: bool) -> None:
     console = answers()
+    told: set[str] = set()
     for finding in findings:
         # A place in a schema says more than the table, which the message then names.
         where = finding.place or finding.table
@@ -78,7 +79,10 @@ def _show(findings: list[Finding], path: Path, errors: int, offline: bool) -> No
             Text.assemble((finding.severity, STYLES[finding.severity]), f": {place}{finding.message}")
         )
         if finding.remedy:
-            console.print(Text(f"  remedy: {pasteable(finding.remedy)}"))
+            # What mends several things at once would fail the second time.
+            again = finding.remedy in told
+            console.print(Text(f"  remedy: {'as above' if again else pasteable(finding.remedy)}"))
+            told.add(finding.remedy)
     what = "the file" if offline else "the file, its source and its sinks"
     if errors:
         console.print(Text(f"{counted(errors, 'error')} in {what} ({path})", style="bold red"))
