@@ -101,18 +101,22 @@ class CutAfter:
 
 
 @dataclass(frozen=True)
-class Wait:
-    """Wait so many seconds, or for an event, before or after the server has done it."""
-
-    until: float | threading.Event
-    after: bool = False
-
-
-@dataclass(frozen=True)
 class Rewrite:
     """Let the server do it, and change its reply."""
 
     change: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait so many seconds, or for an event, before or after the server has done it.
+
+    `then` changes the reply that came after the wait.
+    """
+
+    until: float | threading.Event
+    after: bool = False
+    then: Rewrite | None = None
 
 
 Verdict = tuple[int, str, str]
@@ -279,9 +283,7 @@ class HttpProxy:
             head = f"HTTP/1.1 {reply.status} OK\r\nContent-Length: {len(reply.body)}\r\n\r\n".encode()
             raise _Cut((head + reply.body)[: action.passed])
         if isinstance(action, Rewrite):
-            reply = _forward(request, upstream, plain=True)
-            reply.body = json.dumps(action.change(json.loads(reply.body))).encode()
-            return reply
+            return _rewritten(request, upstream, action)
         if isinstance(action, Refuse):
             return _refused(request, upstream, action)
         return _forward(request, upstream)
@@ -293,6 +295,8 @@ class HttpProxy:
                 pass
         else:
             self._closed.wait(wait.until)
+        if wait.then is not None:
+            return _rewritten(request, upstream, wait.then)
         return reply or _forward(request, upstream)
 
     def cut(self) -> None:
@@ -318,6 +322,12 @@ def _forward(request: Request, upstream: http.client.HTTPConnection, *, plain: b
     with upstream.getresponse() as response:
         kept = [(name, value) for name, value in response.getheaders() if name.lower() not in _OF_CONNECTION]
         return _Reply(response.status, kept, response.read())
+
+
+def _rewritten(request: Request, upstream: http.client.HTTPConnection, rewrite: Rewrite) -> _Reply:
+    reply = _forward(request, upstream, plain=True)
+    reply.body = json.dumps(rewrite.change(json.loads(reply.body))).encode()
+    return reply
 
 
 def _answer(answer: Answer) -> _Reply:

@@ -163,7 +163,6 @@ def _opensearch(name: str, sink: OpenSearchSection, reference: Callable[..., str
         password=credential("password"),
         api_key=credential("api_key"),
         aws_region=sink.aws_region,
-        aws_service=sink.aws_service,
         verify=sink.verify,
         timeout=sink.timeout,
         bulk_bytes=sink.bulk_bytes,

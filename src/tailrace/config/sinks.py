@@ -130,9 +130,6 @@ class OpenSearchSink(Section):
         default=None,
         description="Sign requests for this region of AWS, with the credentials of the environment.",
     )
-    aws_service: Literal["es", "aoss"] = Field(
-        default="es", description="What is asked for at AWS: the OpenSearch service, or its serverless one."
-    )
     ca_file: LocalPath | None = Field(
         default=None, description="The certificates to trust instead of the system's."
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tailrace.sinks.opensearch import client
 from tests.documents.rendering import PostgresSource
 from tests.sinks.opensearch.shelves import Shelves
 from tests.support.httpproxy import HttpProxy, http_proxy_to
@@ -20,6 +21,8 @@ def proxy(opensearch_server: Shared) -> Iterator[HttpProxy]:
     """A proxy in front of the run's server, for one test."""
     with http_proxy_to(opensearch_server.url) as made:
         yield made
+    # The process remembers it, and another proxy may get the same port.
+    client._NOT_BEFORE.pop(made.url, None)
 
 
 @pytest.fixture

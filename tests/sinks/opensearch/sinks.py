@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.model.errors import TailraceError
-from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Marker
+from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Held, Marker
 from tailrace.sinks.opensearch import OpenSearchConfig, OpenSearchSink
 
 # Fields of any content.
@@ -45,6 +45,12 @@ class Named(DocumentSink):
 
     def holds(self, index: str, generation: str) -> bool:
         return self.sink.holds(self.prefix + index, generation)
+
+    def holding(self, index: str, generation: str) -> DocumentSink | None:
+        return self if self.sink.holding(self.prefix + index, generation) is not None else None
+
+    def look(self, index: str) -> Held:
+        return self.sink.look(self.prefix + index)
 
     def publish(self, index: str, marker: Marker) -> None:
         self._call(self.sink.publish, self.prefix + index, marker)

@@ -12,7 +12,7 @@ from tailrace.sinks.contract import DocumentReport
 from tailrace.sinks.opensearch import OpenSearchSink
 from tests.sinks.documents import FIRST, MARKER, batch_of, held
 from tests.sinks.opensearch.sinks import MAPPING, config_of
-from tests.support.httpproxy import Action, Answer, HttpProxy, Request
+from tests.support.httpproxy import Action, Answer, HttpProxy, Refuse, Request, Rewrite
 from tests.support.opensearch import Client
 
 Make = Callable[..., OpenSearchSink]
@@ -79,7 +79,7 @@ def test_an_answer_of_somebody_else_is_never_taken_for_an_index_that_is_not_ther
 def test_a_publication_goes_on_though_somebody_else_answers(
     make: Make, proxy: HttpProxy, opensearch: Client, index: str
 ) -> None:
-    sink = make()
+    sink = make(max_elapsed=120.0)
     sink.ensure(index, FIRST, MAPPING)
     sink.write(batch_of(1, {"a": {"n": 1}}, index))
     for what in (
@@ -178,3 +178,104 @@ def test_a_scroll_that_cannot_be_ended_is_left_to_the_server(
     assert held(sink, index) == {"a": {"n": 1}}
     # The second page, which is empty, and one try to end it.
     assert proxy.seen("_search/scroll") == 2
+
+
+def test_shards_that_failed_or_that_no_node_has_are_refreshed_again(
+    sink: OpenSearchSink, proxy: HttpProxy, index: str
+) -> None:
+    sink.write(batch_of(2, {"b": {"n": 2}}, index))
+    shards = [
+        {"total": 2, "successful": 1, "failed": 1},
+        {"total": 2, "successful": 0, "failed": 0},
+        {"total": 0, "successful": 0, "failed": 0},
+    ]
+    proxy.next("_refresh", *(Answer(200, body={"_shards": said}) for said in shards))
+    before = proxy.seen("_refresh")
+    sink.flush()
+    assert proxy.seen("_refresh") == before + 4
+    # A copy that is nowhere is none that readers need.
+    sink.write(batch_of(3, {"b": {"n": 3}}, index))
+    proxy.next("_refresh", Rewrite(lambda _: {"_shards": {"total": 2, "successful": 1, "failed": 0}}))
+    sink.flush()
+    assert proxy.seen("_refresh") == before + 5
+    # Where a search misses a shard it was the refresh that missed it.
+    sink.write(batch_of(4, {"b": {"n": 4}}, index))
+    proxy.next("_refresh", Rewrite(lambda _: {"_shards": {"total": 4, "successful": 2, "failed": 0}}))
+    proxy.next("_count", Rewrite(lambda _: {"_shards": {"total": 2, "successful": 1, "failed": 0}}))
+    sink.flush()
+    assert proxy.seen("_refresh") == before + 7
+
+
+def test_a_change_that_was_not_acknowledged_is_made_again(
+    make: Make, proxy: HttpProxy, opensearch: Client, index: str
+) -> None:
+    sink = make()
+    sink.ensure(index, FIRST, MAPPING)
+    sink.write(batch_of(1, {"a": {"n": 1}}, index))
+    late = Rewrite(lambda said: {**said, "acknowledged": False})
+    for what in ("_settings", "_mapping", "_aliases"):
+        proxy.next(f"/{what}", Answer(200, body={"acknowledged": False}), late)
+    sink.publish(index, MARKER)
+    assert sink.seeded(index) == MARKER
+    assert opensearch.search(index) == ["a"]
+
+
+def test_who_may_not_write_some_items_is_told_and_nothing_is_rejected(
+    sink: OpenSearchSink, proxy: HttpProxy, index: str
+) -> None:
+    words = "no permissions for [indices:data/write/bulk[s]] and User [name=ada]"
+    proxy.next("_bulk", Refuse(lambda item: (403, "security_exception", words) if item.id == "b" else None))
+    with pytest.raises(NeedsOperator, match="does not permit to write") as error:
+        sink.write(batch_of(2, {"a": {"n": 2}, "b": {"n": 2}}, index))
+    assert "cluster_composite_ops" in (error.value.remedy or "")
+    proxy.next("_bulk", Answer(403))
+    with pytest.raises(NeedsOperator, match="does not permit this") as error:
+        sink.write(batch_of(2, {"a": {"n": 2}}, index))
+    assert "cluster_composite_ops" in (error.value.remedy or "")
+
+
+def test_documents_that_break_off_five_times_are_a_passing_fault_that_says_why(
+    sink: OpenSearchSink, proxy: HttpProxy, index: str
+) -> None:
+    proxy.next("_search/scroll", *[Answer(404, body={"error": {"type": "search_context_missing"}})] * 20)
+    with pytest.raises(Transient, match=r"could not be read to its end in 5 tries: .*search_context_missing"):
+        held(sink, index)
+
+
+BLOCKS = [
+    ("[SERVICE_UNAVAILABLE/1/state not recovered / initialized]", 503, "has not recovered", "nodes that may"),
+    ("[SERVICE_UNAVAILABLE/2/no cluster-manager]", 503, "has no manager", "nodes that may"),
+    ("[TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark]", 429, "read-only", "watermark"),
+    ("[FORBIDDEN/5/index read-only (api)]", 403, "read-only", "take the block away"),
+    ("[FORBIDDEN/8/index write (api)]", 403, r"blocked \(index write \(api\)\)", "find the block"),
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block[0])
+def test_a_block_is_told_by_its_words(
+    make: Make, proxy: HttpProxy, index: str, block: tuple[str, int, str, str]
+) -> None:
+    words, status, told, remedy = block
+    sink = make(max_elapsed=0.0)
+    said = {"error": {"type": "cluster_block_exception", "reason": f"blocked by: {words};"}, "status": status}
+    proxy.next("_bulk", Answer(status, body=said))
+    with pytest.raises(Transient, match=told) as error:
+        sink.write(batch_of(1, {"a": {"n": 1}}, index))
+    assert remedy in (error.value.remedy or "")
+    proxy.next("_bulk", Refuse(lambda _: (status, "cluster_block_exception", f"blocked by: {words};")))
+    with pytest.raises(Transient, match=told) as error:
+        sink.write(batch_of(1, {"a": {"n": 1}}, index))
+    assert remedy in (error.value.remedy or "")
+
+
+def test_an_index_of_which_a_backup_is_made_is_not_taken_for_removed(
+    sink: OpenSearchSink, proxy: HttpProxy, opensearch: Client, index: str
+) -> None:
+    (place,) = opensearch.indexes(index)
+    said = {"error": {"type": "snapshot_in_progress_exception", "reason": "being snapshotted"}, "status": 400}
+    proxy.next(f"/{place}", Answer(400, body=said))
+    with pytest.raises(Transient, match=f"keeps {place} for now") as error:
+        sink.drop(index)
+    assert "backup" in (error.value.remedy or "")
+    sink.drop(index)
+    assert opensearch.indexes(index) == []

@@ -10,7 +10,7 @@ from tailrace.config.index import load_index
 from tailrace.documents.mapping import derive_mapping
 from tailrace.model.errors import ConfigError
 from tailrace.sinks.opensearch.analysis import TEXT
-from tailrace.sinks.opensearch.mapping import RESERVED, index_body, mapping_hash
+from tailrace.sinks.opensearch.mapping import RESERVED, canonical, index_body
 from tests.documents.test_mapping import EXAMPLES
 from tests.sinks.opensearch.shelves import ANALYSES, Rows, Shelf, Shelves, mapped
 from tests.support.opensearch import Client, Refused
@@ -227,18 +227,18 @@ def test_every_kind_of_the_language_is_accepted(shelves: Shelves) -> None:
         assert shelf.put({"1": {name: None for name in mapping if "." not in name}}) == {}
 
 
-def test_a_hash_tells_what_changes_how_documents_are_stored_and_nothing_else() -> None:
+def test_the_form_tells_what_changes_how_documents_are_stored_and_nothing_else() -> None:
     fields = " - text: v\n - enum: e\n   variants: [b, a]"
     mapping = mapped(fields + FAMILY + " - map: m\n   values: text\n - map: l\n   values: long")
-    assert mapping_hash(index_body(mapping)) == mapping_hash(index_body(dict(reversed(mapping.items()))))
+    assert canonical(index_body(mapping)) == canonical(index_body(dict(reversed(mapping.items()))))
     mapping = mapped(fields)
-    first = mapping_hash(index_body(mapping))
+    first = canonical(index_body(mapping))
     same = [
         index_body(dict(reversed(mapping.items())), shards=3, replicas=0),
         index_body(mapping, settings={"refresh_interval": "9s", "mapping.total_fields.limit": 5000}),
         {**index_body(mapping), "mappings": {**index_body(mapping)["mappings"], "_meta": {"a": 1}}},
     ]
-    assert {mapping_hash(body) for body in same} == {first}
+    assert {canonical(body) for body in same} == {first}
     others = [
         index_body(mapping, analysis="icu"),
         index_body(mapping, settings={"sort.field": "e"}),
@@ -247,10 +247,10 @@ def test_a_hash_tells_what_changes_how_documents_are_stored_and_nothing_else() -
         index_body(mapped(fields.replace("text: v", "keyword: v"))),
         index_body(mapped(" - text: v\n   options: {boost: 2}\n - enum: e\n   variants: [b, a]")),
     ]
-    assert len({first, *map(mapping_hash, others)}) == len(others) + 1
+    assert len({first, *map(canonical, others)}) == len(others) + 1
 
 
 def test_the_order_of_fields_in_a_mapping_decides_nothing() -> None:
     # A mapping that a cluster kept comes back with its fields in another order, inner ones first.
     mapping = derive_mapping(load_index(EXAMPLES / "everything.schema.yml")).to_json()
-    assert mapping_hash(index_body(dict(reversed(mapping.items())))) == mapping_hash(index_body(mapping))
+    assert canonical(index_body(dict(reversed(mapping.items())))) == canonical(index_body(mapping))

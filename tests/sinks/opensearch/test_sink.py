@@ -10,16 +10,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tailrace.model.errors import ConfigError, NeedsOperator
+from tailrace.model.errors import ConfigError, NeedsOperator, Transient
 from tailrace.model.secret import Secret
 from tailrace.sinks.contract import Held
 from tailrace.sinks.opensearch import Credential, OpenSearchConfig, OpenSearchSink
 from tailrace.sinks.opensearch import sink as sink_module
 from tailrace.sinks.opensearch.bulk import reason
+from tailrace.sinks.opensearch.client import Client as ClusterClient
+from tailrace.sinks.opensearch.client import Patience
+from tailrace.sinks.opensearch.generations import Generations
 from tests.sinks.documents import FIRST, MARKER, SECOND, batch_of, held
 from tests.sinks.opensearch.sinks import MAPPING, config_of
 from tests.support.opensearch import Client
@@ -128,17 +132,48 @@ def test_refreshes_rest_in_proportion_to_what_they_take(
     sink = make()
     complete(sink, index, FIRST, {})
     slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(Patience, "rest", lambda _, seconds: slept.append(seconds))
+    monkeypatch.setattr(sink_module, "time", SimpleNamespace(monotonic=lambda: 1_000.0))
     key = (sink._config.url, index)
-    now = time.monotonic()
-    sink_module._REFRESHED[key] = (now, 0.1)
+    sink_module._REFRESHED[key] = (1_000.0, 0.1)
     sink.write(batch_of(2, {"a": {"n": 1}}, index, FIRST))
     sink.flush()
-    sink_module._REFRESHED[key] = (time.monotonic(), 60.0)
+    sink_module._REFRESHED[key] = (1_000.0, 60.0)
     sink.write(batch_of(3, {"a": {"n": 1}}, index, FIRST))
     sink.flush()
-    assert 0 < slept[0] <= 0.4
-    assert 0.5 < slept[1] <= 1.0
+    assert slept == [pytest.approx(0.4), pytest.approx(1.0)]
+
+
+def test_a_stop_does_not_wait_for_the_rest_of_a_refresh(
+    make: Make, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = make()
+    complete(sink, index, FIRST, {})
+    monkeypatch.setattr(sink_module, "_LONGEST_REST", 600.0)
+    sink_module._REFRESHED[sink._config.url, index] = (time.monotonic(), 600.0)
+    sink.write(batch_of(2, {"a": {"n": 1}}, index, FIRST))
+    sink.hurry()
+    begun = time.monotonic()
+    sink.flush()
+    assert time.monotonic() - begun < 300
+
+
+@pytest.mark.parametrize(
+    "other", [{"pipeline": "clean"}, {"settings": {"sort.field": "n"}}, {"analysis": "icu"}]
+)
+def test_the_form_of_an_index_covers_what_documents_go_through(other: dict[str, Any]) -> None:
+    def form(**settings: Any) -> str:
+        client = ClusterClient(config_of("http://127.0.0.1:1", **settings))
+        return Generations(client, Patience(client.config, client.place)).form(MAPPING)
+
+    assert form(**other) != form()
+    passing = {
+        "number_of_replicas": 2,
+        "refresh_interval": "5s",
+        "gc_deletes": "2h",
+        "mapping.depth.limit": 30,
+    }
+    assert form(shards=3, settings=passing) == form()
 
 
 def test_nothing_is_refreshed_for_a_filling_that_nobody_sees(
@@ -198,6 +233,63 @@ def test_so_many_complete_generations_are_kept_and_no_abandoned_ones(
     assert not sink.holds(index, "second")
     with pytest.raises(NeedsOperator, match="gone"):
         sink.write(batch_of(9, {"late": {"n": 1}}, index, "second"))
+
+
+def test_what_was_deleted_beside_kept_generations_is_told_so(
+    make: Make, opensearch: Client, index: str
+) -> None:
+    sink = make()
+    complete(sink, index, FIRST, {"a": {"n": 1}})
+    complete(sink, index, SECOND, {"a": {"n": 1}})
+    (place,) = [name for name in opensearch.indexes(index) if name.endswith(SECOND)]
+    opensearch.do("DELETE", f"/{place}")
+    with pytest.raises(NeedsOperator, match="was it deleted") as error:
+        sink.write(batch_of(2, {"a": {"n": 1}}, index, SECOND))
+    assert "fills the index anew" in (error.value.remedy or "")
+    # What is not there any more is not flushed either.
+    sink.flush()
+
+
+def test_a_closed_index_is_told_with_how_to_open_it(make: Make, opensearch: Client, index: str) -> None:
+    sink = make()
+    complete(sink, index, FIRST, {"a": {"n": 1}})
+    (place,) = opensearch.indexes(index)
+    opensearch.do("POST", f"/{place}/_close")
+    calls: list[Callable[[], Any]] = [
+        lambda: sink.write(batch_of(2, {"a": {"n": 1}}, index)),
+        lambda: sink.retire(index, FIRST, 2),
+        lambda: sink.look(index),
+    ]
+    for call in calls:
+        with pytest.raises(NeedsOperator, match=f"{place} is closed") as error:
+            call()
+        assert f"POST /{place}/_open" in (error.value.remedy or "")
+    opensearch.do("POST", f"/{place}/_open")
+    assert sink.write(batch_of(2, {"a": {"n": 1}}, index)).written == 1
+
+
+def test_readers_are_never_led_to_a_generation_that_no_node_has(
+    make: Make, opensearch: Client, index: str
+) -> None:
+    nowhere = {"routing.allocation.require._name": "nobody", "write.wait_for_active_shards": "0"}
+    sink = make(settings=nowhere, max_elapsed=0.5)
+    sink.ensure(index, FIRST, MAPPING)
+    with pytest.raises(Transient, match=r"status 503|do not answer"):
+        sink.publish(index, MARKER)
+    assert index not in opensearch.aliases(index)
+    (place,) = opensearch.indexes(index)
+    opensearch.do("PUT", f"/{place}/_settings", {"index.routing.allocation.require._name": None})
+    opensearch.do("GET", f"/_cluster/health/{place}", wait_for_status="yellow")
+    sink.publish(index, MARKER)
+    assert found(opensearch, index) == set()
+
+
+def test_what_is_complete_can_be_read_before_it_is_shown(make: Make, opensearch: Client, index: str) -> None:
+    sink = make()
+    complete(sink, index, FIRST, {"a": {"n": 1}})
+    (place,) = opensearch.indexes(index)
+    opensearch.do("POST", "/_aliases", {"actions": [{"remove": {"alias": index, "index": place}}]})
+    assert held(sink, index) == {"a": {"n": 1}}
 
 
 def test_a_late_writer_cannot_make_an_index(make: Make, opensearch: Client, index: str) -> None:

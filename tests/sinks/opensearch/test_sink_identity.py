@@ -7,6 +7,7 @@ import datetime
 import http.server
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.model.errors import ConfigError, NeedsOperator, Transient
+from tailrace.model.errors import ConfigError, NeedsOperator, TailraceError, Transient
 from tailrace.sinks.opensearch import Credential, OpenSearchConfig, OpenSearchSink
 from tailrace.sinks.opensearch.aws import signed
 from tests.support.certificates import Authority, Certificate
@@ -192,6 +193,65 @@ def test_a_signature_is_the_one_that_amazon_documents() -> None:
         " SignedHeaders=host;x-amz-date,"
         " Signature=5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"
     )
+
+
+def test_a_signature_covers_path_query_body_and_token() -> None:
+    # As botocore 1.44 signs it.
+    made = signed(
+        "POST",
+        "https://search.example.com/base/a%2Cb_%2A/_bulk"
+        "?timeout=30s&require_alias=true&filter_path=errors%2Citems.%2A.status&blank=",
+        b'{"index":{"_id":"1"}}\n{"n":1}\n',
+        region="eu-north-1",
+        keys=(
+            "AKIDEXAMPLE",
+            "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+            "AQoDYXdzEPT//wEXAMPLEtc764bNrC9SAPBSM22wDOk4x4HIZ8j4FZTwdQWLWsKWHGBuFqw==",
+        ),
+        now=datetime.datetime(2015, 8, 30, 12, 36, 0, tzinfo=datetime.UTC),
+    )
+    assert made["authorization"] == (
+        "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/eu-north-1/es/aws4_request,"
+        " SignedHeaders=host;x-amz-date;x-amz-security-token,"
+        " Signature=11fef6f7d57e626623370ad2a336a92590e1624b63179b4d418a7bafbe673849"
+    )
+
+
+BOTOCORE = """
+class Found:
+    def get_frozen_credentials(self):
+        raise ConnectionError("hidden-value")
+
+class Session:
+    def get_credentials(self):
+        if {broken}:
+            raise ValueError("hidden-value")
+        return Found()
+
+get_session = Session
+"""
+
+
+@pytest.mark.parametrize(("broken", "kind"), [(True, ConfigError), (False, Transient)])
+def test_credentials_that_cannot_be_had_are_told_without_the_words_of_botocore(
+    plain: Answering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bool, kind: type[TailraceError]
+) -> None:
+    (tmp_path / "botocore").mkdir()
+    (tmp_path / "botocore" / "__init__.py").touch()
+    (tmp_path / "botocore" / "session.py").write_text(BOTOCORE.replace("{broken}", str(broken)))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("botocore", "botocore.session"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    try:
+        with pytest.raises(kind, match="AWS credentials could not be") as error:
+            asked(plain.url, aws_region="eu-north-1")
+    finally:
+        for name in ("botocore", "botocore.session"):
+            sys.modules.pop(name, None)
+    assert error.value.remedy
+    assert "hidden-value" not in str(error.value)
+    assert plain.headers == []
 
 
 def test_requests_are_signed_with_the_keys_of_the_environment(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from tailrace.model.errors import ConfigError
+from tailrace.model.errors import ConfigError, Transient
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 
@@ -21,7 +21,7 @@ def signed(
     body: Any,
     *,
     region: str,
-    service: str,
+    service: str = "es",
     keys: tuple[str, str, str | None],
     now: datetime.datetime | None = None,
 ) -> dict[str, str]:
@@ -31,9 +31,6 @@ def signed(
     parts = urlsplit(url)
     digest = hashlib.sha256(body or b"").hexdigest()
     headers = {"host": parts.netloc, "x-amz-date": at}
-    if service == "aoss":
-        # The serverless service wants it said.
-        headers["x-amz-content-sha256"] = digest
     if token is not None:
         headers["x-amz-security-token"] = token
     names = ";".join(sorted(headers))
@@ -78,7 +75,14 @@ class Keys:
             return access, secret, environ.get("AWS_SESSION_TOKEN") or None
         if self._found is None:
             self._found = self._asked()
-        frozen = self._found.get_frozen_credentials()
+        try:
+            frozen = self._found.get_frozen_credentials()
+        except Exception as error:
+            # Whatever the service of the machine's role has; its words may have more than is to be shown.
+            raise Transient(
+                f"the AWS credentials could not be renewed: {type(error).__name__}",
+                remedy="if it stays so: check the role of the machine, and the network to its service",
+            ) from None
         return str(frozen.access_key), str(frozen.secret_key), frozen.token
 
     def _asked(self) -> Any:
@@ -88,7 +92,14 @@ class Keys:
         except ImportError:
             found = None
         else:
-            found = botocore.session.get_session().get_credentials()
+            try:
+                found = botocore.session.get_session().get_credentials()
+            except Exception as error:
+                raise ConfigError(
+                    f"the AWS credentials could not be read: {type(error).__name__}",
+                    remedy="check AWS_PROFILE and the files that AWS_CONFIG_FILE and"
+                    " AWS_SHARED_CREDENTIALS_FILE name",
+                ) from None
         if found is None:
             raise ConfigError(
                 "there are no AWS credentials to sign requests with",

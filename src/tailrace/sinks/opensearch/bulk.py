@@ -18,11 +18,23 @@ import numpy as np
 
 from tailrace.model.errors import NeedsOperator
 from tailrace.sinks.contract import DocumentReport, Rejection
-from tailrace.sinks.opensearch.client import BLOCKED, LINES, UNBLOCK, Again, Answer, Client, Patience, inner
+from tailrace.sinks.opensearch.client import (
+    BLOCKED,
+    CLOSED,
+    LINES,
+    RIGHTS,
+    Again,
+    Answer,
+    Client,
+    Patience,
+    blocked,
+    closed,
+    inner,
+)
 from tailrace.sinks.opensearch.encode import Items, Piece, pieces, some
 
 # A shard that is not there yet is told of before the request itself takes too long.
-_SHARD_TIMEOUT = 0.5
+_SHARE_OF_TIMEOUT = 0.5
 _FIELDS = "errors,items.*.status,items.*.error"
 _RETRYABLE = frozenset(
     {
@@ -83,7 +95,7 @@ class Bulk:
         self._params = {
             "require_alias": "true",
             "filter_path": _FIELDS,
-            "timeout": f"{max(1, round(config.timeout * _SHARD_TIMEOUT))}s",
+            "timeout": f"{max(1, round(config.timeout * _SHARE_OF_TIMEOUT))}s",
         }
         if config.pipeline is not None:
             self._params["pipeline"] = config.pipeline
@@ -163,11 +175,13 @@ class Bulk:
             kind, words = str(error.get("type", "")), str(error.get("reason", ""))
             if kind == "version_conflict_engine_exception" or status == 409:
                 tally.stale += 1
-            elif kind in ("index_not_found_exception", "index_closed_exception"):
+            elif kind == "index_not_found_exception":
                 raise Gone
+            elif kind == CLOSED:
+                raise closed(self._client.place, error)
             elif kind == BLOCKED:
                 again.append(row)
-                fault = Again("the index is read-only", remedy=UNBLOCK)
+                fault = blocked(words)
             elif _NO_PIPELINE.match(words):
                 raise NeedsOperator(
                     "the ingest pipeline of the sink does not exist",
@@ -177,7 +191,7 @@ class Bulk:
             elif kind == "security_exception":
                 raise NeedsOperator(
                     f"the server does not permit to write (status {status})",
-                    remedy="give the sink's user the right to write to its indexes",
+                    remedy=RIGHTS,
                     place=self._client.place,
                 )
             elif kind in _RETRYABLE or status == 429 or (status >= 500 and not _REFUSING.search(kind)):

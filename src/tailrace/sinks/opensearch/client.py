@@ -32,8 +32,9 @@ JSON, LINES = "application/json", "application/x-ndjson"
 _RETRY = frozenset({408, 425, 429})
 # What a cluster calls it that has no such index or alias. Any other 404 is of something in front of it.
 _ABSENT = frozenset({"index_not_found_exception", "aliases_not_found_exception"})
-BLOCKED = "cluster_block_exception"
-UNBLOCK = (
+BLOCKED, CLOSED = "cluster_block_exception", "index_closed_exception"
+_BLOCK = re.compile(r"\[[A-Z_]{1,40}/\d{1,4}/([^\]\n]{1,200})\]")
+_UNBLOCK = (
     "free disk space or add nodes if its watermark was exceeded (OpenSearch lets go of the index by itself"
     ' then), else take the block away: PUT /<index>/_settings {"index.blocks.read_only_allow_delete": null}'
 )
@@ -41,6 +42,11 @@ UNBLOCK = (
 _OF_CERTIFICATE = re.compile(r"CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED")
 _TLS_REMEDY = (
     "if it stays so: check that the url's port speaks TLS, and whether the server wants a client_cert"
+)
+RIGHTS = (
+    "give the sink's user the rights to read, write, create, delete and manage its indexes and their aliases,"
+    " and for the cluster as a whole those of bulk requests, aliases and scrolls (OpenSearch's security"
+    " plugin: cluster_composite_ops, indices:data/read/scroll/clear)"
 )
 Body = bytes | memoryview | None
 
@@ -81,6 +87,37 @@ class Answer:
 STRANGE = Again("an answer that is not OpenSearch's")
 
 
+def blocked(words: str, after: float | None = None) -> Again:
+    """A block of the cluster or of an index, told by the words of the answer."""
+    if "SERVICE_UNAVAILABLE" in words:
+        remedy = "if it stays so: look whether enough of the nodes that may manage the cluster are running"
+        return Again("the cluster has no manager, or has not recovered its state yet", after, remedy)
+    if "read-only" in words or "watermark" in words:
+        return Again("the cluster or the index is read-only", after, _UNBLOCK)
+    what = ", ".join(dict.fromkeys(_BLOCK.findall(words)))
+    remedy = (
+        "find the block and take it away: GET /<index>/_settings/index.blocks.*, or"
+        " GET /_cluster/settings?filter_path=*.cluster.blocks"
+    )
+    return Again("the cluster or the index is blocked" + (f" ({what})" if what else ""), after, remedy)
+
+
+def closed(place: str, error: Mapping[str, Any]) -> NeedsOperator:
+    """The error for an index that somebody closed, as the server told it."""
+    name = str(error.get("index", "<index>"))
+    return NeedsOperator(
+        f"the index {name} is closed",
+        remedy=f"open it: POST /{name}/_open, and start the pipeline again",
+        place=place,
+    )
+
+
+# Until when a cluster asked not to be asked, and why. Sinks come and go with the tasks of Spark, and the
+# process stays.
+_NOT_BEFORE: dict[str, tuple[float, str]] = {}
+_NOT_BEFORE_LOCK = threading.Lock()
+
+
 class Patience:
     """Waits between tries, at random and twice as long each time, until nothing succeeded for too long.
 
@@ -90,17 +127,17 @@ class Patience:
     def __init__(self, config: OpenSearchConfig, place: str) -> None:
         self._config, self._place = config, place
         self._hurried = threading.Event()
-        self._not_before = 0.0
-        self._reason = ""
         self.waiting: Callable[[str, float], None] | None = None
         self.advance()
 
     def begin(self) -> None:
         """Something begins. Transient while the server asked not to be asked: the engine may come sooner."""
         self.advance()
-        left = self._not_before - time.monotonic()
+        with _NOT_BEFORE_LOCK:
+            until, why = _NOT_BEFORE.get(self._place, (0.0, ""))
+        left = until - time.monotonic()
         if left > 0:
-            raise Transient(f"{self._reason}; asked to wait another {left:.0f} s", place=self._place)
+            raise Transient(f"{why}; asked to wait another {left:.0f} s", place=self._place)
 
     def advance(self) -> None:
         """Something succeeded, so there is reason to go on."""
@@ -117,13 +154,18 @@ class Patience:
         if not late and self.waiting is not None:
             self.waiting(f"{self._place}: {fault.reason}", wait)
         if late or self._hurried.wait(wait):
-            self._not_before = time.monotonic() + (fault.after or 0.0)
-            self._reason = fault.reason
+            if fault.after:
+                with _NOT_BEFORE_LOCK:
+                    _NOT_BEFORE[self._place] = (time.monotonic() + fault.after, fault.reason)
             raise Transient(
                 f"gave up for now after {self._tries} tries: {fault.reason}",
                 remedy=fault.remedy,
                 place=self._place,
             )
+
+    def rest(self, seconds: float) -> None:
+        """Wait though nothing failed; not where there is a hurry."""
+        self._hurried.wait(seconds)
 
     def hurry(self) -> None:
         """Wait no more."""
@@ -181,7 +223,6 @@ class Client:
                 url,
                 body,
                 region=self.config.aws_region or "",
-                service=self.config.aws_service,
                 keys=self._keys.get(),
             )
         try:
@@ -217,12 +258,13 @@ class Client:
                 place=self.place,
             )
         if answer.error[0] == BLOCKED:
-            return Again("the cluster or the index is read-only", seconds_of(retry_after), UNBLOCK)
+            return blocked(answer.error[1], seconds_of(retry_after))
+        if answer.error[0] == CLOSED:
+            raise closed(self.place, inner(answer.json, "error"))
         if status == 403:
             raise NeedsOperator(
                 "the server does not permit this (status 403)",
-                remedy="give the sink's user the rights to read, write, create, delete and manage its indexes"
-                " and their aliases",
+                remedy=RIGHTS,
                 place=self.place,
             )
         if "no ingest nodes in this cluster" in answer.error[1]:

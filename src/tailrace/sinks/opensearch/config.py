@@ -51,7 +51,7 @@ def _referring(reference: str) -> Credential:
 class OpenSearchConfig:
     """`url` is a node, a balancer, or a proxy with a path.
 
-    One of `username` with `password`, `api_key`, and `aws_region` (requests are signed for `aws_service`)
+    One of `username` with `password`, `api_key`, and `aws_region` (requests are signed for its service `es`)
     says who asks. `ca_file` holds the certificates to trust instead of the system's.
 
     A request of documents has at most `bulk_bytes` and `bulk_actions`, or one document where that is longer;
@@ -70,7 +70,6 @@ class OpenSearchConfig:
     password: Credential | None = field(default=None, repr=False)
     api_key: Credential | None = field(default=None, repr=False)
     aws_region: str | None = None
-    aws_service: str = "es"
     ca_file: str | None = None
     verify: bool = True
     client_cert: str | None = None

@@ -31,13 +31,16 @@ from tailrace.sinks.contract import Marker
 from tailrace.sinks.opensearch.client import Again, Client, Patience, inner
 from tailrace.sinks.opensearch.mapping import canonical, index_body
 
-FORMAT = 1
 # What nobody sees need not be refreshed.
 FILLING = "-1"
 _FORBIDDEN = re.compile(r'[A-Z\\/*?"<>|\s,#:]')
 _LONGEST = 255
 # More changes of the cluster's state than any call needs, however often it is disturbed.
 _STEPS = 20
+_SILENT = Again(
+    "some shards of the index do not answer",
+    remedy="if it stays so: GET /_cluster/allocation/explain says why a shard is on no node",
+)
 _PARTS = {"aliases", "mappings", "settings"}
 _LOOK = {
     "ignore_unavailable": "true",
@@ -80,8 +83,8 @@ class Found:
 
     @property
     def first(self) -> Generation | None:
-        """What is filled where nothing was ever complete."""
-        found = [one for one in self.generations if one.writable and one.marker is None]
+        """What is filled, or complete and not shown yet, where readers see nothing."""
+        found = [one for one in self.generations if one.writable]
         return found[0] if len(found) == 1 and not any(one.shown for one in self.generations) else None
 
     def writable(self, name: str) -> Generation | None:
@@ -123,7 +126,7 @@ class Generations:
 
     def form(self, mapping: Mapping[str, Any]) -> str:
         """A hash of everything that decides how documents of this mapping are stored."""
-        text = "\n".join([str(FORMAT), self._config.pipeline or "", canonical(self._body(mapping))])
+        text = "\n".join([self._config.pipeline or "", canonical(self._body(mapping))])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def fits(self, generation: Generation) -> bool:
@@ -209,6 +212,9 @@ class Generations:
             if mine is None:
                 raise Missing(marker.generation)
             if not recorded:
+                # A refresh would wait for a shard that no node has until the request is too old.
+                while self._shards(mine.place) == 0:
+                    self._patience.pause(_SILENT)
                 self.refresh(mine.place)
                 asked = self._body(mine.mapping)["settings"]["index"].get("refresh_interval")
                 self._acknowledged("PUT", f"/{mine.place}/_settings", {"index": {"refresh_interval": asked}})
@@ -235,22 +241,40 @@ class Generations:
         raise self._unsettled(index)
 
     def refresh(self, place: str) -> bool:
-        """Let readers find everything that was written so far. False where there is no such place."""
+        """Let readers find everything that was written so far. False where there is no such place.
+
+        One copy at least of every shard must have done it. To the server a shard without any has not failed.
+        """
         while True:
             answer = self._client.ask(
                 self._patience, "POST", f"/{place}/_refresh", allow=(404,), shape=_of_shards
             )
             if answer.status == 404:
                 return False
-            if not answer.json["_shards"].get("failed"):
-                return True
-            self._patience.pause(Again("some shards could not be refreshed"))
+            said = answer.json["_shards"]
+            if not said["failed"]:
+                if 0 < said["total"] == said["successful"]:
+                    return True
+                # Some copy is nowhere. That is a failure where it is the only one of its shard.
+                shards = self._shards(place)
+                if shards and shards <= said["successful"]:
+                    return True
+            self._patience.pause(_SILENT)
 
-    def remove(self, generations: Sequence[Generation]) -> None:
-        """Remove generations that nobody is to see any more; one that cannot be goes another time."""
+    def _shards(self, place: str) -> int | None:
+        """Of how many shards it is, where each of them answers a search; 0 where one does not."""
+        answer = self._client.ask(self._patience, "GET", f"/{place}/_count", allow=(404,), shape=_of_shards)
+        if answer.status == 404:
+            return None
+        said = answer.json["_shards"]
+        return int(said["total"]) if said["total"] == said["successful"] and not said["failed"] else 0
+
+    def remove(self, generations: Sequence[Generation]) -> list[str]:
+        """Remove generations that nobody is to see any more. Those that cannot be now, for another time."""
+        left: list[str] = []
         for one in generations:
             # 400: a backup is being made of it.
-            self._client.ask(
+            answer = self._client.ask(
                 self._patience,
                 "DELETE",
                 f"/{one.place}",
@@ -258,9 +282,16 @@ class Generations:
                 allow=(400, 404),
                 shape=_told,
             )
+            if answer.status == 400:
+                left.append(one.place)
+        return left
 
     def _unsettled(self, index: str) -> Transient:
-        return Transient(f"index {index}: somebody else changes its aliases too", place=self._client.place)
+        return Transient(
+            f"index {index}: somebody else changes its aliases too",
+            remedy=f"if it stays so: find out who else changes the aliases of {index} and {index}_*",
+            place=self._client.place,
+        )
 
     def _refuse(self, index: str, found: Found) -> None:
         if found.foreign is not None:
@@ -349,7 +380,9 @@ def _told(said: Mapping[str, Any]) -> bool:
 
 
 def _of_shards(said: Mapping[str, Any]) -> bool:
-    return isinstance(said.get("_shards"), dict)
+    return all(
+        isinstance(inner(said, "_shards").get(name), int) for name in ("total", "successful", "failed")
+    )
 
 
 def _place(index: str, about: Mapping[str, Any]) -> str | None:

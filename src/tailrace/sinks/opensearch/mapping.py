@@ -24,7 +24,6 @@ they say everything. Options of a map are about its values, but for `type`, `dyn
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -128,11 +127,6 @@ def canonical(body: Mapping[str, Any]) -> str:
     return json.dumps(kept, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def mapping_hash(body: Mapping[str, Any]) -> str:
-    """A hash of `canonical`: another one means that the index must be filled again."""
-    return hashlib.sha256(canonical(body).encode()).hexdigest()[:16]
-
-
 def _field(
     path: str, said: Mapping[str, Any], templates: list[dict[str, Any]], ranks: set[tuple[str, ...]]
 ) -> dict[str, Any]:
@@ -210,7 +204,10 @@ def _kind(kind: str, variants: tuple[str, ...] = ()) -> dict[str, Any]:
         "geo": {"type": "geo_point"},
     }
     if kind not in kinds:
-        raise ConfigError(f"OpenSearch has no field for the kind {kind}")
+        raise ConfigError(
+            f"OpenSearch has no field for the kind {kind}",
+            remedy="give the field another kind in the index schema",
+        )
     return copy.deepcopy(kinds[kind])
 
 

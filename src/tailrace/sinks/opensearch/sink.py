@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from tailrace.model.errors import NeedsOperator, Transient, UsageError
 from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Held, Marker
 from tailrace.sinks.opensearch.bulk import Bulk, Gone
-from tailrace.sinks.opensearch.client import Client, Patience
+from tailrace.sinks.opensearch.client import STRANGE, Client, Patience
 from tailrace.sinks.opensearch.config import OpenSearchConfig
 from tailrace.sinks.opensearch.encode import encode, sift
 from tailrace.sinks.opensearch.generations import Generations, Missing, write_alias
@@ -106,13 +106,12 @@ class OpenSearchSink(DocumentSink):
             return DocumentReport()
         ids, documents, rejected = sift(batch)
         items = encode(ids, documents, batch.version)
+        # Of what fails some may be written all the same.
+        self._written.add((batch.index, batch.generation))
         try:
             tally = self._begin().bulk.send(write_alias(batch.index, batch.generation), items)
         except Gone:
             raise self._gone(batch.index, batch.generation) from None
-        finally:
-            # Of what failed some may be written all the same.
-            self._written.add((batch.index, batch.generation))
         report = tally.report(items)
         unsent = len(batch) - len(items) - len(rejected)
         return report + DocumentReport(deleted=unsent, rejected=tuple(rejected))
@@ -136,17 +135,23 @@ class OpenSearchSink(DocumentSink):
     def _scan(self, place: str, take: Callable[[Sequence[Hit]], None], *, page: int, texts: bool) -> None:
         """Every document of a place; one may come twice where reading breaks off and begins anew."""
         opened = self._open()
+        fault = STRANGE
         for _ in range(_SCANS):
             try:
                 for hits in scan(opened.client, opened.patience, place, page=page, texts=texts):
                     take(hits)
                     opened.patience.advance()
             except Lost as lost:
-                opened.patience.pause(lost.fault)
+                fault = lost.fault
+                opened.patience.pause(fault)
                 opened.generations.refresh(place)
             else:
                 return
-        raise Transient(f"{place} could not be read to its end", place=opened.client.place)
+        raise Transient(
+            f"{place} could not be read to its end in {_SCANS} tries: {fault.reason}",
+            remedy=fault.remedy or "if it stays so: look at the cluster's log",
+            place=opened.client.place,
+        )
 
     def flush(self) -> None:
         while self._written:
@@ -170,7 +175,7 @@ class OpenSearchSink(DocumentSink):
             ended, took = _REFRESHED.get(key, (0.0, 0.0))
         rest = ended + min(_REST * took, _LONGEST_REST) - time.monotonic()
         if rest > 0:
-            time.sleep(rest)
+            opened.patience.rest(rest)
         begun = time.monotonic()
         if not opened.generations.refresh(write_alias(index, generation)):
             raise self._gone(index, generation)
@@ -205,8 +210,14 @@ class OpenSearchSink(DocumentSink):
 
     def drop(self, index: str) -> None:
         generations = self._begin().generations
-        generations.remove(generations.find(index).generations)
+        left = generations.remove(generations.find(index).generations)
         self._forget(index)
+        if left:
+            raise Transient(
+                f"index {index} could not be removed: the cluster keeps {', '.join(left)} for now",
+                remedy="wait until the backup that is being made of it is complete",
+                place=self._open().client.place,
+            )
 
     def close(self) -> None:
         if self._opened is not None:
@@ -236,10 +247,18 @@ class OpenSearchSink(DocumentSink):
     def _gone(self, index: str, generation: str) -> NeedsOperator:
         opened = self._open()
         self._forget(index)
-        if not opened.generations.find(index).generations:
+        found = opened.generations.find(index).generations
+        if not found:
             return NeedsOperator(
                 f"the cluster {opened.client.place} has no index {index}: was it deleted?",
                 remedy="start the pipeline again; it fills the index anew",
+            )
+        if not any(one.shown or one.writable for one in found):
+            return NeedsOperator(
+                f"generation {generation} of index {index} is gone, and none but older ones are there:"
+                " was it deleted?",
+                remedy="start the pipeline again; it fills the index anew",
+                place=opened.client.place,
             )
         return NeedsOperator(
             f"generation {generation} of index {index} is gone: another filling has taken its place",
