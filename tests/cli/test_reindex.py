@@ -56,6 +56,7 @@ def test_an_index_that_was_never_filled_is_new_and_looking_makes_no_file(
             "schema_hash": None,
             "documents": None,
             "problem": None,
+            "keeps": True,
         }
     ]
     assert run(capsys, "indexes")[1].splitlines()[:3] == [

@@ -32,6 +32,7 @@ class SinkLook:
     schema_hash: str | None = None
     documents: int | None = None
     problem: str | None = None
+    keeps: bool = True
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def _sink(config: Config, sink: str, name: str, known: IndexStatus | None) -> Si
     opened_sink = document_sink_for(sink, section, reference=config.reference)
     try:
         if not opened_sink.keeps:
-            return SinkLook(sink, section.type)
+            return SinkLook(sink, section.type, keeps=False)
         held = opened_sink.look(name)
     except TailraceError as error:
         return SinkLook(sink, section.type, problem=error.message)

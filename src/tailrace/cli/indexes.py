@@ -102,11 +102,12 @@ def _sink(one: SinkLook) -> str:
     if one.problem is not None:
         return one.problem
     if one.shown is None:
-        return "nothing yet" if one.type != "stdout" else "keeps nothing"
+        return "nothing yet" if one.keeps else "keeps nothing"
     parts = [f"shows {one.shown}"]
     if one.documents is not None:
         parts.append(counted(one.documents, "document"))
-    parts.append("complete" if one.complete else "not complete yet")
+    # Readers see what is complete, or was, in the form that the settings asked for then.
+    parts.append("complete" if one.complete else "not complete, or not as it would be stored now")
     parts.append("in step" if one.in_step else "stands still")
     return ", ".join(parts)
 
