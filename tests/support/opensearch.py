@@ -175,7 +175,7 @@ class Server:
 
     def __init__(self, **settings: str) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="tailrace-opensearch-"))
-        self.settings = {**SETTINGS, **settings}
+        self.settings = {**SETTINGS, "path.repo": str(self.directory / "backups"), **settings}
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.start()

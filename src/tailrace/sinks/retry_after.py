@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from email.utils import parsedate_to_datetime
 
@@ -11,7 +12,8 @@ def seconds_of(header: str | None) -> float | None:
     if header is None:
         return None
     try:
-        return max(0.0, float(header))
+        seconds = float(header)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
         pass
     try:

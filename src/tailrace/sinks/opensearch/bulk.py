@@ -57,6 +57,7 @@ _REFUSING = re.compile(r"processor|script|ingest")
 _OF_FIELD = re.compile(r"field \[([^\]\n]{1,200})\](?: of type \[([a-z_]{1,40})\])?")
 _OF_TERM = re.compile(r'immense term in field="([^"\n]{1,200})"')
 _STRICT = re.compile(r"dynamic introduction of \[([^\]\n]{1,200})\](?: within \[([^\]\n]{1,200})\])?")
+_TWO_INDEXES = "no write index is defined for alias"
 _NO_PIPELINE = re.compile(r"^pipeline with id \[[^\]]*\] does not exist")
 
 
@@ -173,33 +174,44 @@ class Bulk:
                     tally.written += 1
                 continue
             kind, words = str(error.get("type", "")), str(error.get("reason", ""))
+            self._stop(error, kind, words, status)
             if kind == "version_conflict_engine_exception" or status == 409:
                 tally.stale += 1
-            elif kind == "index_not_found_exception":
-                raise Gone
-            elif kind == CLOSED:
-                raise closed(self._client.place, error)
             elif kind == BLOCKED:
                 again.append(row)
                 fault = blocked(words)
-            elif _NO_PIPELINE.match(words):
-                raise NeedsOperator(
-                    "the ingest pipeline of the sink does not exist",
-                    remedy="create it in the cluster, or correct `pipeline` of the sink",
-                    place=self._client.place,
-                )
-            elif kind == "security_exception":
-                raise NeedsOperator(
-                    f"the server does not permit to write (status {status})",
-                    remedy=RIGHTS,
-                    place=self._client.place,
-                )
             elif kind in _RETRYABLE or status == 429 or (status >= 500 and not _REFUSING.search(kind)):
                 again.append(row)
                 fault = fault or Again(f"some documents were answered with status {status}, {kind}")
             else:
                 tally.rejected[row] = reason(error)
         return again, fault
+
+    def _stop(self, error: Mapping[str, Any], kind: str, words: str, status: int) -> None:
+        """Raise where an item's error is none of its document: another would be answered alike."""
+        if kind == "index_not_found_exception":
+            raise Gone
+        if kind == CLOSED:
+            raise closed(self._client.place, error)
+        if _NO_PIPELINE.match(words):
+            raise NeedsOperator(
+                "the ingest pipeline of the sink does not exist",
+                remedy="create it in the cluster, or correct `pipeline` of the sink",
+                place=self._client.place,
+            )
+        if _TWO_INDEXES in words:
+            raise NeedsOperator(
+                "several indexes are behind the alias that a generation is written by",
+                remedy="a backup that was restored by another name brings it along: remove that index, or"
+                " take its aliases away",
+                place=self._client.place,
+            )
+        if kind == "security_exception":
+            raise NeedsOperator(
+                f"the server does not permit to write (status {status})",
+                remedy=RIGHTS,
+                place=self._client.place,
+            )
 
     def _halved(self, piece: Piece, answer: Answer, items: Items, tally: Tally) -> list[Piece]:
         """A request that was refused as a whole, in two: too large, or something in it is not understood."""

@@ -24,6 +24,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, InsecureRequestWarning, SSLError
 
 from tailrace.model.errors import ConfigError, NeedsOperator, Transient
+from tailrace.model.secret import MASK
 from tailrace.sinks.opensearch.aws import Keys, signed
 from tailrace.sinks.opensearch.config import OpenSearchConfig
 from tailrace.sinks.retry_after import seconds_of
@@ -38,6 +39,11 @@ _UNBLOCK = (
     "free disk space or add nodes if its watermark was exceeded (OpenSearch lets go of the index by itself"
     ' then), else take the block away: PUT /<index>/_settings {"index.blocks.read_only_allow_delete": null}'
 )
+_NO_NEW = "index_create_block_exception"
+_UNBLOCK_NEW = (
+    "free disk space or add nodes if the high watermark was exceeded on all of them, else take the block"
+    ' away: PUT /_cluster/settings {"persistent": {"cluster.blocks.create_index": null}}'
+)
 # An alert of the server's about a certificate, or an error of the client's own: waiting changes neither.
 _OF_CERTIFICATE = re.compile(r"CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED")
 _TLS_REMEDY = (
@@ -48,7 +54,12 @@ RIGHTS = (
     " and for the cluster as a whole those of bulk requests, aliases and scrolls (OpenSearch's security"
     " plugin: cluster_composite_ops, indices:data/read/scroll/clear)"
 )
+_READ = 1 << 20
 Body = bytes | memoryview | None
+
+
+class TrickleError(HTTPError):
+    """An answer that went on and on."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +239,11 @@ class Client:
         try:
             # A view of bytes is sent as it is, without a copy; the declared type does not say so.
             sent: Any = body
-            response = self._pool.request(method, url, body=sent, headers=headers, redirect=False)
+            begun = time.monotonic()
+            response = self._pool.request(
+                method, url, body=sent, headers=headers, redirect=False, preload_content=False
+            )
+            said = self._read(response, begun + self.config.timeout)
         except SSLError as error:
             if (fault := _of_tls(error)) is not None:
                 return fault
@@ -239,7 +254,21 @@ class Client:
             ) from None
         except HTTPError as error:
             return Again(_told(error))
-        return self._judged(Answer(int(response.status), response.data), response.headers.get("Retry-After"))
+        return self._judged(Answer(int(response.status), said), response.headers.get("Retry-After"))
+
+    def _read(self, response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
+        """The body. Bytes that trickle in keep no request alive beyond its time."""
+        found = bytearray()
+        try:
+            while data := response.read1(_READ):
+                found += data
+                if time.monotonic() > deadline:
+                    raise TrickleError("the answer took too long")
+        except BaseException:
+            response.close()
+            raise
+        response.release_conn()
+        return bytes(found)
 
     def _judged(self, answer: Answer, retry_after: str | None) -> Answer | Again:
         status = answer.status
@@ -259,6 +288,8 @@ class Client:
             )
         if answer.error[0] == BLOCKED:
             return blocked(answer.error[1], seconds_of(retry_after))
+        if answer.error[0] == _NO_NEW:
+            return Again("the cluster makes no new indexes", seconds_of(retry_after), _UNBLOCK_NEW)
         if answer.error[0] == CLOSED:
             raise closed(self.place, inner(answer.json, "error"))
         if status == 403:
@@ -308,6 +339,9 @@ class Client:
     def refusal(self, answer: Answer, what: str, *, words: bool = True) -> NeedsOperator:
         """The error for an answer that nobody expected. Without `words` it shows the kind of error alone."""
         told = ": ".join(text for text in answer.error[: 2 if words else 1] if text)
+        # Some servers repeat what they were sent.
+        for secret in self._headers.get("Authorization", "").split()[1:]:
+            told = told.replace(secret, MASK)
         return NeedsOperator(
             f"{what} was refused with status {answer.status}" + (f", {told}" if told else ""),
             remedy="look at the cluster's log, and at the sink's settings",
@@ -388,5 +422,6 @@ def _told(error: HTTPError) -> str:
         "NameResolutionError": "its name is not known",
         "ConnectTimeoutError": "it cannot be reached",
         "ReadTimeoutError": "it did not answer in time",
+        "TrickleError": "it did not answer in time",
         "ProtocolError": "the connection was lost",
     }.get(type(error).__name__, type(error).__name__)

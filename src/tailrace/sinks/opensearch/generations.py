@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,8 @@ _LOOK = {
     "ignore_unavailable": "true",
     "allow_no_indices": "true",
     "expand_wildcards": "all",
-    "filter_path": "*.aliases,*.mappings._meta.tailrace,*.settings.index.uuid,*.settings.index.creation_date",
+    "filter_path": "*.aliases,*.mappings._meta.tailrace,*.settings.index.uuid,*.settings.index.history.uuid,"
+    "*.settings.index.creation_date",
 }
 
 
@@ -56,7 +57,11 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class Generation:
-    """One generation, as it was found. `marker` is None until it is complete."""
+    """One generation, as it was found. `marker` is None until it is complete.
+
+    `own` says that it is the very index that was made, and not a copy of it or one restored from a backup;
+    None where it was made and nobody wrote down yet which one it is.
+    """
 
     place: str
     name: str
@@ -66,6 +71,7 @@ class Generation:
     created: int
     writable: bool
     shown: bool
+    own: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ class Found:
 
     def writable(self, name: str) -> Generation | None:
         """The generation of that name, where it can be written."""
-        return next((one for one in self.generations if one.name == name and one.writable), None)
+        return next((one for one in self.generations if one.name == name and one.writable and one.own), None)
 
     def past(self, *names: str) -> list[Generation]:
         """Those that were shown before, the youngest first."""
@@ -133,7 +139,8 @@ class Generations:
         """Whether it is stored as it would be now, by these settings and this version of Tailrace."""
         try:
             return generation.hash == self.form(generation.mapping)
-        except (ConfigError, KeyError, TypeError):
+        except (ConfigError, LookupError, TypeError, AttributeError, ValueError):
+            # What somebody made of it, or a later version of Tailrace.
             return False
 
     def find(self, index: str) -> Found:
@@ -175,9 +182,19 @@ class Generations:
             if mine is None:
                 self._create(index, generation, place, form, mapping)
                 continue
+            if mine.own is None:
+                # Nothing was written to it yet.
+                self._note(mine, lambda identity: {"made": identity})
+                continue
+            if not mine.own:
+                if self.remove([mine]):
+                    self._patience.pause(Again(f"{place} is a copy in the way, and cannot be removed now"))
+                continue
             actions = [
                 *([] if mine.writable else [_add(write_alias(index, generation), place, hidden=True)]),
                 *([] if shown or mine.marker is None else [_add(index, place)]),
+                # By a template of somebody's.
+                *([_remove(index, place)] if mine.shown and mine.marker is None else []),
                 # The same generation in another form, of before the settings changed.
                 *(
                     _remove(write_alias(index, generation), one.place)
@@ -270,19 +287,14 @@ class Generations:
         return int(said["total"]) if said["total"] == said["successful"] and not said["failed"] else 0
 
     def remove(self, generations: Sequence[Generation]) -> list[str]:
-        """Remove generations that nobody is to see any more. Those that cannot be now, for another time."""
+        """Remove generations that nobody is to see any more. Those that cannot be now, for another time.
+
+        A backup is being made of one, perhaps, or somebody has made it read-only.
+        """
         left: list[str] = []
         for one in generations:
-            # 400: a backup is being made of it.
-            answer = self._client.ask(
-                self._patience,
-                "DELETE",
-                f"/{one.place}",
-                params={"ignore_unavailable": "true"},
-                allow=(400, 404),
-                shape=_told,
-            )
-            if answer.status == 400:
+            answer = self._client.once("DELETE", f"/{one.place}", params={"ignore_unavailable": "true"})
+            if isinstance(answer, Again) or answer.status not in (200, 404):
                 left.append(one.place)
         return left
 
@@ -338,22 +350,25 @@ class Generations:
 
     def _record(self, mine: Generation, marker: Marker) -> None:
         """Write the marker, with which index it is true of: a copy or a restored one has another identity."""
+        self._note(mine, lambda identity: {"marker": vars(marker), "complete": identity})
+
+    def _note(self, mine: Generation, said: Callable[[str], Mapping[str, Any]]) -> None:
+        """Write something down about a generation, by its identity. Missing where it is gone."""
         answer = self._client.ask(
             self._patience,
             "GET",
             f"/{mine.place}",
-            params={"filter_path": "*.mappings._meta,*.settings.index.uuid"},
+            params={
+                "filter_path": "*.mappings._meta,*.settings.index.uuid,*.settings.index.history.uuid",
+            },
             allow=(404,),
             shape=lambda said: "uuid" in inner(said, mine.place, "settings", "index"),
         )
         if answer.status == 404:
             raise Missing(mine.name)
         meta = inner(answer.json, mine.place, "mappings", "_meta")
-        about = {
-            **inner(meta, "tailrace"),
-            "marker": vars(marker),
-            "complete": answer.json[mine.place]["settings"]["index"]["uuid"],
-        }
+        identity = _identity(inner(answer.json, mine.place, "settings", "index"))
+        about = {**inner(meta, "tailrace"), **said(identity)}
         self._acknowledged("PUT", f"/{mine.place}/_mapping", {"_meta": {**meta, "tailrace": about}})
 
     def _step(self, actions: Sequence[Mapping[str, Any]]) -> None:
@@ -392,21 +407,35 @@ def _place(index: str, about: Mapping[str, Any]) -> str | None:
     return f"{index}_{about.get('hash')}_{about.get('generation')}"
 
 
+def _identity(settings: Mapping[str, Any]) -> str:
+    """Which index it is, and whether it was restored: over a closed one that changes its history alone."""
+    return f"{settings.get('uuid')} {inner(settings, 'history').get('uuid', '')}".strip()
+
+
 def _generation(
     place: str, about: Mapping[str, Any], aliases: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Generation:
     index, name = str(about["index"]), str(about.get("generation", ""))
-    marker = about.get("marker") if about.get("complete") == settings.get("uuid") else None
+    identity, made = _identity(settings), about.get("made")
     return Generation(
         place=place,
         name=name,
         hash=str(about.get("hash", "")),
         mapping=about.get("mapping", {}),
-        marker=Marker(**marker) if isinstance(marker, dict) else None,
+        marker=_marker(about.get("marker")) if about.get("complete") == identity else None,
         created=int(settings.get("creation_date", 0)),
         writable=write_alias(index, name) in aliases,
         shown=index in aliases,
+        own=None if made is None else made == identity,
     )
+
+
+def _marker(said: Any) -> Marker | None:
+    """A marker as it was written; None for one that this version cannot read."""
+    try:
+        return Marker(**said)
+    except TypeError:
+        return None
 
 
 def _add(alias: str, place: str, *, hidden: bool = False) -> dict[str, Any]:

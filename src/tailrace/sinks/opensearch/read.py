@@ -81,8 +81,9 @@ def _page(body: bytes) -> tuple[str, list[Hit]]:
 def _read(text: str) -> tuple[str, list[Hit]]:
     """The scroll's id and the hits. Documents are cut out of the answer as they are, to the letter."""
     found = dict(_members(text, 0))
-    failed = json.loads(_cut(text, found["_shards"])).get("failed", 0) if "_shards" in found else 0
-    if failed:
+    shards = json.loads(_cut(text, found["_shards"]))
+    # A shard that no node has is none of those that failed.
+    if shards.get("failed") or shards["successful"] != shards["total"]:
         raise Lost(Again("some shards of the index could not be read"))
     scroll = json.loads(_cut(text, found["_scroll_id"]))
     inner = dict(_members(text, found["hits"][0]))

@@ -68,7 +68,8 @@ class OpenSearchSink(DocumentSink):
     def seeded(self, index: str) -> Marker | None:
         generations = self._begin().generations
         shown = generations.find(index).shown
-        return shown.marker if shown is not None and generations.fits(shown) else None
+        # One that cannot be written missed what was written meanwhile, wherever that went.
+        return shown.marker if shown is not None and shown.writable and generations.fits(shown) else None
 
     def holds(self, index: str, generation: str) -> bool:
         generations = self._begin().generations
@@ -126,7 +127,14 @@ class OpenSearchSink(DocumentSink):
             nonlocal deleted
             ids = pa.array([hit.id for hit in hits if hit.version < version], pa.string())
             nothing = pa.nulls(len(ids), pa.string())
-            deleted += self.write(DocumentBatch(index, generation, ids, nothing, version)).deleted
+            report = self.write(DocumentBatch(index, generation, ids, nothing, version))
+            for one in report.rejected:
+                raise NeedsOperator(
+                    f"index {index}: {one.id} could not be deleted, {one.reason}",
+                    remedy="look at the cluster's log; the batch comes again when the pipeline is started",
+                    place=opened.client.place,
+                )
+            deleted += report.deleted
 
         # Again from the beginning where it breaks off: what is deleted is not found any more.
         self._scan(alias, delete, page=_RETIRE_PAGE, texts=False)
@@ -215,7 +223,7 @@ class OpenSearchSink(DocumentSink):
         if left:
             raise Transient(
                 f"index {index} could not be removed: the cluster keeps {', '.join(left)} for now",
-                remedy="wait until the backup that is being made of it is complete",
+                remedy="wait until the backup that is being made of it is complete, or take its block away",
                 place=self._open().client.place,
             )
 
