@@ -231,7 +231,7 @@ def _field(dice: Random, table: str, depth: int) -> dict[str, Any]:
 
 
 def _column(dice: Random, table: str, name: str) -> dict[str, Any]:
-    kind = dice.choice(KINDS[table][name])
+    kind = _fitting(table, name, dice.choice(KINDS[table][name]))
     field: dict[str, Any] = {kind: name}
     if kind == "map":
         field["values"] = "keyword"
@@ -291,8 +291,13 @@ def _aggregate(dice: Random, table: str) -> dict[str, Any]:
             name: given[0] for name, given in KINDS[other].items() if given[0] not in ("json", "boolean")
         }
         name = dice.choice(sorted(kinds))
-        field |= {"column": name, "value_type": kinds[name]}
+        field |= {"column": name, "value_type": _fitting(other, name, kinds[name])}
     return field
+
+
+def _fitting(table: str, name: str, kind: str) -> str:
+    """The kind, or a wider one where values of the column may be larger: a typed store refuses those."""
+    return "long" if columns_of(table)[name] == "BIGINT" and kind in WHOLE else kind
 
 
 def _filters(dice: Random, table: str) -> list[dict[str, Any]]:
