@@ -297,7 +297,8 @@ def _aggregate(dice: Random, table: str) -> dict[str, Any]:
 
 def _fitting(table: str, name: str, kind: str) -> str:
     """The kind, or a wider one where values of the column may be larger: a typed store refuses those."""
-    return "long" if columns_of(table)[name] == "BIGINT" and kind in WHOLE else kind
+    small = columns_of(table)[name] == "BIGINT" and kind in ("integer", "short")
+    return "long" if small else kind
 
 
 def _filters(dice: Random, table: str) -> list[dict[str, Any]]:
