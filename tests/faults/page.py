@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from tests.faults.bugs import BUGS
+from tests.faults.matrix import TARGETS, TITLES, Bug, Row, function_of
 from tests.faults.recording import NOT_RUN
-from tests.faults.rows import BUGS, ROWS, TARGETS, TITLES, Bug, Row, function_of
+from tests.faults.rows import ROWS
 
 YES, NO, APART, OPEN = "✓", "✗", "–", "?"
 LEGEND = (

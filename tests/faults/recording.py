@@ -23,7 +23,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.rows import function_of, named_tests
+from tests.faults.matrix import function_of
+from tests.faults.rows import named_tests
 
 RESULTS = Path(__file__).with_name("results.json")
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.bugs import BUGS
+from tests.faults.matrix import Proof, Row
 from tests.faults.page import APART, NO, OPEN, YES, mark, page, told
 from tests.faults.recording import Recorder, read, write
-from tests.faults.rows import BUGS, ROWS, Proof, Row, named_tests
+from tests.faults.rows import ROWS, named_tests
 
 TEST = "test_kills.py::test_a_kill_inside_a_chunk_resumes_at_that_chunk"
 ID = f"tests/faults/{TEST}"

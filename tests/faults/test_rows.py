@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.faults.bugs import BUGS
+from tests.faults.matrix import CAPTURES, TARGETS, function_of
 from tests.faults.page import page
 from tests.faults.recording import RESULTS, collected, read, wanted
-from tests.faults.rows import BUGS, CAPTURES, ROWS, TARGETS, function_of, named_tests
+from tests.faults.rows import ROWS, named_tests
 
 # Spark itself, servers of their own, or seconds of patience: too slow for every run.
 LONG_ONLY = {"sqlite": {5, 25}, "postgres": {5, 15, 16, 22, 25, 37, 38, 39, 40}}
