@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.life import trace
+from tests.life.actions import STORM
 from tests.life.grounds import Unavailable
 from tests.life.living import ARTIFACTS, Failed, live, replay, shrunk
 from tests.life.model import Variant
@@ -27,16 +28,20 @@ def say(text: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """One life after the other, each with its part of the time."""
-    names = arguments.variants.split(",")
+    """One life after the other, each with its part of the time and, where there are several, its seed."""
+    names, seeds = arguments.variants.split(","), arguments.seed.split(",")
     seconds, failed = arguments.seconds / len(names), 0
-    for name in names:
+    never: set[str] | None = None
+    for number, name in enumerate(names):
         variant = replace(VARIANTS[name], engine=arguments.engine)
-        place = arguments.place / f"{name}-{arguments.seed}"
-        say(f"{name}: TAILRACE_SEED={arguments.seed}, {seconds:.0f} s, kept in {place}")
+        seed = seeds[number % len(seeds)]
+        place = arguments.place / f"{name}-{seed}"
+        say(f"{name}: TAILRACE_SEED={seed}, {seconds:.0f} s, kept in {place}")
         try:
-            outcome = live(variant, arguments.seed, seconds, place, most=arguments.actions)
+            outcome = live(variant, seed, seconds, place, most=arguments.actions)
             say(f"{name}: no difference\n{outcome}")
+            missed = {*STORM, *outcome.never} - set(outcome.facts)
+            never = missed if never is None else never & missed
         except Unavailable as error:
             say(f"{name}: left out, for want of {error}")
         except Failed as error:
@@ -44,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"{name}: FAILED\n{error}")
             if arguments.shrink > 0 and error.oracle != "O6":
                 again(error.path, place, arguments.shrink)
+    if never is not None and len(names) > 1:
+        say(f"never done in any of them: {', '.join(sorted(never)) or 'nothing'}")
     return 1 if failed else 0
 
 
@@ -62,7 +69,8 @@ def main() -> int:
     one.add_argument("--hours", type=float, help="the same, in hours")
     one.add_argument("--variants", default=",".join(VARIANTS), help="some of them, with commas between")
     drawn = str(random.SystemRandom().randrange(10**9))
-    one.add_argument("--seed", default=os.environ.get("TAILRACE_SEED", drawn))
+    seed = os.environ.get("TAILRACE_SEED", drawn)
+    one.add_argument("--seed", default=seed, help="several with commas between, one for each variant")
     one.add_argument("--engine", choices=["spark", "loop"], default="spark", help="loop: Spark's stand-in")
     one.add_argument("--actions", type=int, default=10**9, help="at most so many")
     one.add_argument("--place", type=Path, default=ARTIFACTS, help="where traces and records are kept")

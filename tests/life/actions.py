@@ -1,6 +1,7 @@
 """Draws actions: by weight, among those that make sense now, all of them from one dice.
 
-Nothing here looks at the product or at a clock, so a seed gives the same actions on every machine.
+Nothing here looks at the product or at a clock: a seed gives the same actions on every machine, for as
+long as whoever draws them says the same of the weather.
 """
 
 from __future__ import annotations
@@ -48,6 +49,18 @@ STORM = {
     "rest": 1,
     "swap": 1,
 }
+# The steady part of a life that is judged by what it uses: everything happens but the end of the run.
+STEADY = {name: weight for name, weight in STORM.items() if name not in ("kill", "term", "start")}
+# What was not done yet is drawn so much sooner, so that a life of minutes has some of everything.
+EAGER = 4
+
+
+def possible(variant: Variant) -> set[str]:
+    """What can be done in a life of this variant, sooner or later."""
+    found = {"create", "check", *STORM}
+    if variant.source == "sqlite":
+        found -= {"cut", "restart_server", "crash_server"}
+    return found if variant.documents == "opensearch" else found - {"crash_store"}
 
 
 class Statements(Writing):
@@ -67,6 +80,9 @@ class Fate:
         self._numbers = dict.fromkeys(range(1, LEDGER_KEYS + 1), 0)
         self._columns = 0
         self._former: list[dict[str, Any]] = []
+        self._done: set[str] = set()
+        # Asked at the beginning of a stretch: nobody ends the run then.
+        self.steady = False
 
     def actions(self) -> Iterator[Action]:
         """One after the other, without end: stretches that each end with a check."""
@@ -74,7 +90,8 @@ class Fate:
         yield self._take(action("start"))
         yield self._take(action("check"))
         while True:
-            weights = CALM if self.dice.random() < 0.45 else STORM
+            calm = self.dice.random() < 0.45
+            weights = STEADY if self.steady else CALM if calm else STORM
             for _ in range(self.dice.randint(2, 9)):
                 if (one := self._draw(weights)) is not None:
                     yield self._take(one)
@@ -82,11 +99,13 @@ class Fate:
 
     def _take(self, one: Action) -> Action:
         self.model.take(one)
+        self._done.add(one.do)
         return one
 
     def _draw(self, weights: dict[str, int]) -> Action | None:
         for _ in range(20):
-            name = self.dice.choices(list(weights), list(weights.values()))[0]
+            eager = [weight * (1 if name in self._done else EAGER) for name, weight in weights.items()]
+            name = self.dice.choices(list(weights), eager)[0]
             one: Action | None = getattr(self, f"_{name}")()
             if one is not None and self.model.allows(one):
                 return one
@@ -168,21 +187,25 @@ class Fate:
 
     def _how(self) -> str:
         """How a running pipeline hears of another configuration."""
-        return self.dice.choice(("signal", "restart", "kill"))
+        return self.dice.choice(("signal",) if self.steady else ("signal", "restart", "kill"))
 
     def _add(self) -> Action | None:
         table = self.dice.choice(ALTERED)
-        if len(self.model.columns[table]) >= MOST_COLUMNS:
+        if len(self.model.columns[table]) >= MOST_COLUMNS or self._drift_ends():
             return None
         self._columns += 1
         return action("add", table=table, column=f"x{self._columns}")
 
     def _drop(self) -> Action | None:
         tables = [table for table in ALTERED if self.model.columns[table]]
-        if not tables:
+        if not tables or self._drift_ends():
             return None
         table = self.dice.choice(tables)
         return action("drop", table=table, column=self.dice.choice(self.model.columns[table]))
+
+    def _drift_ends(self) -> bool:
+        """Whether an altered table would end a run that is to go on."""
+        return self.steady and self.model.variant.source == "sqlite"
 
     def _write(self) -> Action:
         """Transactions of every kind on the tables that documents are made of, and on the wide one."""

@@ -1,12 +1,13 @@
 """A life from its seed or its trace to its end, with everything that is kept of it.
 
-Beside the trace: `resources.csv` and `resources.svg`, what was used all the time, and `life.log`, what was
-done when.
+Beside the trace: `resources.csv` and `resources.svg`, what was used all the time, `life.log`, what was done
+when, and `facts.json`, what was done how often and what never.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import tempfile
@@ -18,9 +19,9 @@ from typing import Any
 
 from tests.faults.oracles import Violation
 from tests.life import plot, resources, shrink, trace
-from tests.life.actions import Fate
+from tests.life.actions import Fate, possible
 from tests.life.model import Variant
-from tests.life.resources import MEGA, Meter, Record, Verdict, size_of
+from tests.life.resources import MEASURES, MEGA, Meter, Record, Verdict, size_of
 from tests.life.trace import Action, Recorder, Trace
 from tests.life.world import World
 
@@ -28,6 +29,10 @@ ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = ROOT / "artifacts" / "life"
 # Shorter lives are warming up for the most part.
 JUDGED_SECONDS = 900.0
+# A life that is judged has chapters of at most so long, each of which begins with a part of storms; then
+# nobody ends the run any more, so that what it leaks has time to show.
+CHAPTER_SECONDS = 3600.0
+STORMY = 0.2
 
 
 class Failed(AssertionError):
@@ -43,24 +48,49 @@ class Outcome:
     """What a life was."""
 
     facts: dict[str, Any] = field(default_factory=dict)
+    never: list[str] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+    # Measures that were to be judged, and had too few idle points.
+    unjudged: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return "\n".join([json.dumps(self.facts), *map(str, self.verdicts)])
+        never = f"never done: {', '.join(self.never) or 'nothing that can be'}"
+        few = [f"{name}: not judged, for it has too few idle points" for name in self.unjudged]
+        return "\n".join([json.dumps(self.facts), never, *map(str, self.verdicts), *few])
 
 
 def live(variant: Variant, seed: int | str, seconds: float, place: Path, *, most: int = 10**9) -> Outcome:
     """Live from a seed until the time is over, at the next check; at most so many actions."""
-    end = time.monotonic() + seconds
+    fate, weather = Fate(seed, variant), Weather(seconds)
 
     def drawn() -> Iterable[Action]:
-        for number, one in enumerate(Fate(seed, variant).actions()):
+        for number, one in enumerate(fate.actions()):
             yield one
-            if one.do == "check" and (time.monotonic() > end or number >= most):
-                return
+            if one.do == "check":
+                fate.steady = weather.look()
+                if weather.over or number >= most:
+                    return
 
     header = {**variant.header(), "seed": seed}
-    return follow(variant, drawn(), place, header, judge=seconds >= JUDGED_SECONDS)
+    return follow(variant, drawn(), place, header, weather=weather)
+
+
+class Weather:
+    """How far a life is: its chapter, and whether nobody ends the run now. It changes when looked at."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._began, self._seconds = clock, clock(), seconds
+        self._length = seconds / max(1, math.ceil(seconds / CHAPTER_SECONDS))
+        self.judged = seconds >= JUDGED_SECONDS
+        self.chapter, self.steady, self.over = 0, False, False
+
+    def look(self) -> bool:
+        past = self._clock() - self._began
+        self.over = past >= self._seconds
+        if self.judged and not self.over:
+            self.chapter = int(past / self._length)
+            self.steady = past % self._length >= STORMY * self._length
+        return self.steady
 
 
 def replay(told: Trace, place: Path, *, engine: str | None = None) -> Outcome:
@@ -76,7 +106,7 @@ def follow(
     header: Mapping[str, Any],
     *,
     strict: bool = True,
-    judge: bool = False,
+    weather: Weather | None = None,
 ) -> Outcome:
     """Live actions, and keep what happened in `place`; Failed where something was wrong."""
     place.mkdir(parents=True, exist_ok=True)
@@ -94,7 +124,7 @@ def follow(
 
             try:
                 world = World(directory, variant, strict=strict, said=said)
-                meter = _meter(world, record)
+                meter = _meter(world, record, weather)
                 world.idle = lambda: meter.sample(idle=True)
                 try:
                     with world, meter:
@@ -103,14 +133,19 @@ def follow(
                             world.do(one)
                 finally:
                     outcome.facts = world.facts()
+                    outcome.never = sorted(possible(variant) - set(world.counts))
+                    kept = {**outcome.facts, "never": outcome.never}
+                    (place / "facts.json").write_text(json.dumps(kept, indent=1) + "\n")
             except Exception as error:
                 oracle = error.oracle if isinstance(error, Violation) else type(error).__name__
                 recorder.failed(oracle, str(error))
                 said(f"failed: {oracle}: {error}")
                 _keep_logs(directory, place)
                 raise Failed(oracle, str(error), recorder.path) from error
-        if judge:
+        if weather is not None and weather.judged:
             outcome.verdicts = resources.judged(record.samples, variant.source)
+            known = {verdict.measure.name for verdict in outcome.verdicts}
+            outcome.unjudged = [one.name for one in MEASURES if one.judged and one.name not in known]
             if wrong := [str(verdict) for verdict in outcome.verdicts if not verdict.flat]:
                 recorder.failed("O6", "; ".join(wrong))
                 raise Failed("O6", "\n".join(wrong), recorder.path)
@@ -122,7 +157,7 @@ def follow(
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _meter(world: World, record: Record) -> Meter:
+def _meter(world: World, record: Record, weather: Weather | None) -> Meter:
     home = world.home
 
     def documents() -> float:
@@ -134,6 +169,8 @@ def _meter(world: World, record: Record) -> Meter:
         "lake_mb": lambda: size_of(home.lake) / MEGA,
         "documents_mb": documents,
         "retained": world.ground.retained,
+        "chapter": lambda: float(weather.chapter) if weather else 0.0,
+        "steady": lambda: float(weather.steady) if weather else 0.0,
     }
     return Meter(record, lambda: world.running, places)
 

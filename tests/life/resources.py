@@ -1,7 +1,9 @@
 """What a life uses: memory, handles, threads, disk and kept log, recorded all the time and judged at the end.
 
 The judge compares idle points: the median of the last quarter with that of the second one. The first quarter
-is for warming up.
+is for warming up. Of what processes use, the quarters are those of the steady part of a chapter, in which
+nobody ends the run: one that was begun anew a minute ago would be flat whatever it leaks. Of what stays on
+disk and in the source's log they are those of the whole chapter, with its kills.
 """
 
 from __future__ import annotations
@@ -36,12 +38,14 @@ class Measure:
     unit: str
     slack: float = 0.0
     judged: bool = True
+    # Used by processes, and gone with them.
+    process: bool = False
 
 
 MEASURES = (
-    *(Measure(f"{role}_mb", "MB", slack=10.0) for role in ROLES),
-    Measure("handles", "", slack=20.0),
-    Measure("threads", "", slack=10.0),
+    *(Measure(f"{role}_mb", "MB", slack=10.0, process=True) for role in ROLES),
+    Measure("handles", "", slack=20.0, process=True),
+    Measure("threads", "", slack=10.0, process=True),
     Measure("state_mb", "MB", slack=4.0),
     Measure("documents_mb", "MB", slack=4.0),
     Measure("retained", "rows or bytes", slack=0.0),
@@ -51,7 +55,7 @@ MEASURES = (
 )
 # Bytes of PostgreSQL's log come by segments, and other work of the server writes to it too.
 RETAINED_SLACK = {"sqlite": 2000.0, "postgres": 16.0 * MEGA}
-COLUMNS = ("at", "idle", "run", "age", *(measure.name for measure in MEASURES))
+COLUMNS = ("at", "idle", "run", "age", "chapter", "steady", *(measure.name for measure in MEASURES))
 
 
 def processes_of(pid: int) -> dict[str, list[psutil.Process]]:
@@ -179,12 +183,15 @@ def _usage(pid: int) -> Sample:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Second quarter against the last one, of one measure."""
+    """Second quarter against the last one, of one measure in one chapter."""
 
     measure: Measure
     second: float
     last: float
     limit: float
+    chapter: int = 0
+    # How many idle points each of the two has.
+    points: tuple[int, int] = (0, 0)
 
     @property
     def flat(self) -> bool:
@@ -194,14 +201,34 @@ class Verdict:
         word = ("flat" if self.flat else "GROWS") if self.measure.judged else "not judged"
         unit = f" {self.measure.unit}" if self.measure.unit else ""
         went = f"{self.second:.1f} to {self.last:.1f}{unit}"
-        return f"{self.measure.name}: {went} ({word}, limit {self.limit:.1f})"
+        points = f"{self.points[0]} and {self.points[1]} idle points"
+        chapter = f"chapter {self.chapter + 1}, " if self.chapter else ""
+        return f"{self.measure.name}: {went} ({word}, limit {self.limit:.1f}, {chapter}{points})"
 
 
 def judged(samples: Sequence[Sample], source: str = "sqlite") -> list[Verdict]:
-    """How each measure went; empty where there are too few idle points to say."""
+    """How each measure went in each chapter; those that have too few idle points to say are left out."""
     idle = [sample for sample in samples if sample["idle"] and sample.get("driver_mb")]
+    verdicts = []
+    for chapter in sorted({sample["chapter"] or 0.0 for sample in idle}):
+        whole = [sample for sample in idle if (sample["chapter"] or 0.0) == chapter]
+        steady = [sample for sample in whole if sample["steady"]]
+        for measure in MEASURES:
+            second, last = _quarters(steady if measure.process else whole)
+            if min(len(second), len(last)) < POINTS:
+                continue
+            before, after = (_median(part, measure.name) for part in (second, last))
+            slack = RETAINED_SLACK[source] if measure.name == "retained" else measure.slack
+            points = (len(second), len(last))
+            limit = before * RATIO + slack
+            verdicts.append(Verdict(measure, before, after, limit, chapter=int(chapter), points=points))
+    return verdicts
+
+
+def _quarters(idle: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
+    """The second and the last one, by time."""
     if not idle:
-        return []
+        return [], []
     begin, end = _at(idle[0]), _at(idle[-1])
     quarter = (end - begin) / 4
 
@@ -209,15 +236,7 @@ def judged(samples: Sequence[Sample], source: str = "sqlite") -> list[Verdict]:
         low, high = begin + number * quarter, begin + (number + 1) * quarter
         return [sample for sample in idle if low <= _at(sample) <= high]
 
-    second, last = within(1), within(3)
-    if min(len(second), len(last)) < POINTS:
-        return []
-    verdicts = []
-    for measure in MEASURES:
-        before, after = (_median(part, measure.name) for part in (second, last))
-        slack = RETAINED_SLACK[source] if measure.name == "retained" else measure.slack
-        verdicts.append(Verdict(measure, before, after, limit=before * RATIO + slack))
-    return verdicts
+    return within(1), within(3)
 
 
 def _at(sample: Sample) -> float:

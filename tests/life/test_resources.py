@@ -7,11 +7,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tests.life.plot import svg
-from tests.life.resources import COLUMNS, Meter, Record, Sample, judged, read
+from tests.life.resources import COLUMNS, MEASURES, Meter, Record, Sample, judged, read
 
 
 def sample(at: float, **values: float) -> Sample:
-    return {**dict.fromkeys(COLUMNS, 50.0), "at": at, "idle": 1.0, **values}
+    return {**dict.fromkeys(COLUMNS, 50.0), "at": at, "idle": 1.0, "chapter": 0.0, "steady": 1.0, **values}
 
 
 def grown(**values: float) -> set[str]:
@@ -53,6 +53,30 @@ def test_too_few_idle_points_say_nothing() -> None:
     assert judged([]) == []
 
 
+def test_processes_are_judged_where_nobody_ends_them_and_disk_with_the_kills_too() -> None:
+    """Storms fill the first half; in the steady one a leak of a process shows, over its own quarters."""
+    stormy = [sample(at, steady=0.0) for at in range(0, 1800, 60)]
+    steady = [sample(at, jvm_mb=50.0 + (at - 1800) / 20) for at in range(1800, 3600, 60)]
+    found = {verdict.measure.name: verdict for verdict in judged([*stormy, *steady])}
+    assert {name for name, verdict in found.items() if not verdict.flat} == {"jvm_mb"}
+    assert found["jvm_mb"].second > 60
+    assert sum(found["jvm_mb"].points) < sum(found["state_mb"].points)
+
+
+def test_each_chapter_is_judged_by_itself() -> None:
+    first = [sample(at) for at in range(0, 3600, 60)]
+    second = [sample(at, chapter=1.0, handles=50.0 + max(0, at - 4500)) for at in range(3600, 7200, 60)]
+    assert [(one.measure.name, one.chapter) for one in judged([*first, *second]) if not one.flat] == [
+        ("handles", 1)
+    ]
+
+
+def test_what_was_never_steady_says_nothing_of_processes() -> None:
+    found = {verdict.measure for verdict in judged([sample(at, steady=0.0) for at in range(0, 3600, 60)])}
+    assert not any(measure.process for measure in found)
+    assert {measure.name for measure in found} >= {"state_mb", "retained"}
+
+
 def test_a_record_has_what_this_process_uses_and_is_read_as_it_was_written(tmp_path: Path) -> None:
     record = Record(tmp_path / "resources.csv")
     meter = Meter(record, lambda: (3, os.getpid(), 1.5), {"state_mb": lambda: 7.0, "retained": lambda: None})
@@ -68,6 +92,6 @@ def test_a_record_has_what_this_process_uses_and_is_read_as_it_was_written(tmp_p
 def test_the_picture_is_well_formed_and_has_a_line_for_each_measure() -> None:
     tree = ElementTree.fromstring(svg([sample(at, idle=float(at % 2 == 0)) for at in range(10)], "a < b"))  # noqa: S314
     names = [element.tag.rpartition("}")[2] for element in tree.iter()]
-    assert names.count("polyline") == len(COLUMNS) - 4
-    assert names.count("circle") == 5 * (len(COLUMNS) - 4)
+    assert names.count("polyline") == len(MEASURES)
+    assert names.count("circle") == 5 * len(MEASURES)
     assert svg([], "nothing").startswith("<svg")

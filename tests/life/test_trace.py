@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.life import trace
-from tests.life.actions import Fate
+from tests.life.actions import Fate, possible
 from tests.life.model import Model, Variant
 from tests.life.trace import Action, Recorder, action
 
@@ -46,6 +47,30 @@ def test_every_drawn_action_makes_sense_where_it_stands(seed: int) -> None:
     for one in drawn(seed, POSTGRES):
         assert model.allows(one), one
         model.take(one)
+
+
+@pytest.mark.parametrize("variant", [Variant(), POSTGRES], ids=lambda one: one.name)
+def test_in_the_steady_part_nobody_ends_the_run_and_everything_else_happens(variant: Variant) -> None:
+    fate = Fate(1, variant)
+    actions = fate.actions()
+    for one in actions:
+        if one.do == "check":
+            break
+    fate.steady = True
+    later = list(itertools.islice(actions, 3000))
+    ends = {"kill", "term", "start", *(("add", "drop") if variant.source == "sqlite" else ())}
+    assert {one.do for one in later} == possible(variant) - ends - {"create"}
+    assert {one["how"] for one in later if one.do in ("schema", "rest", "swap")} == {"signal"}
+
+
+def test_a_life_of_minutes_has_some_of_everything() -> None:
+    """Of twenty seeds, 150 actions each: what is rare is drawn sooner where it was not done yet."""
+    missed = Counter(
+        name
+        for seed in range(20)
+        for name in possible(POSTGRES) - {one.do for one in drawn(seed, POSTGRES, 150)}
+    )
+    assert missed.total() < 20, missed
 
 
 def test_what_lost_its_precondition_is_passed_over() -> None:

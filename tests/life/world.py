@@ -35,10 +35,13 @@ from tests.life.trace import Action
 from tests.support.documents.pipelines import Home
 from tests.support.waiting import wait_until
 
-# A heap that shrinks again shows at an idle point what is really held.
+# A heap that shrinks again shows at an idle point what is really held. Everything that a JVM fills because it
+# may is bounded, so that an hour is long enough to see what it fills because it must.
+HEAP = "512m"
 JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseG1GC -XX:G1PeriodicGCInterval=5000 -XX:-G1PeriodicGCInvokesConcurrent"
     " -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
+    " -XX:MaxMetaspaceSize=256m -XX:ReservedCodeCacheSize=64m -XX:MaxDirectMemorySize=128m"
 )
 # How long a fault's end may be ago before there must be no lag.
 LIVELY_SECONDS = 420.0
@@ -93,7 +96,7 @@ class LifeHome(Home):
 
     spark: ClassVar[Mapping[str, str]] = {
         "spark.driver.extraJavaOptions": JAVA,
-        "spark.driver.memory": "1g",
+        "spark.driver.memory": HEAP,
     }
 
     @property
@@ -428,6 +431,7 @@ class World:
         run = self.run
         if run is None:
             return
+        self.counts[f"by_{how}"] += 1
         if how == "signal" and self.model.variant.engine == "spark":
             self._signal()
             return
