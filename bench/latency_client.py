@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import struct
 import threading
 from typing import Any
@@ -40,10 +41,14 @@ def listen(port: int, database: str, **_: Any) -> None:
 def _read(pgconn: Any) -> None:
     try:
         while True:
-            length, message = pgconn.get_copy_data(0)
+            length, message = pgconn.get_copy_data(1)
             if length < 0:
                 return
-            if length > _KIND and message[_KIND] == ord("I"):
+            if length == 0:
+                # A blocking read would hold the interpreter's lock, and the question would never be read.
+                select.select([pgconn.socket], [], [])
+                pgconn.consume_input()
+            elif length > _KIND and message[_KIND] == ord("I"):
                 (size,) = struct.unpack_from("!i", message, _FIRST)
                 _arrivals.came([int(bytes(message[_FIRST + 4 : _FIRST + 4 + size]))])
     except BaseException as error:
