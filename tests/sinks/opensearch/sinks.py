@@ -11,6 +11,7 @@ from tailrace.model.errors import TailraceError
 from tailrace.sinks.contract import DocumentBatch, DocumentReport, DocumentSink, Held, Marker
 from tailrace.sinks.opensearch import OpenSearchConfig, OpenSearchSink
 
+Make = Callable[..., OpenSearchSink]
 # Fields of any content.
 MAPPING: dict[str, Any] = {name: {"type": "json", "nullable": True} for name in "naeosvx"} | {
     "of": {"type": "json", "nullable": True}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,11 +10,10 @@ from tailrace.model.errors import NeedsOperator, Transient
 from tailrace.sinks.contract import DocumentReport
 from tailrace.sinks.opensearch import OpenSearchSink
 from tests.sinks.documents import FIRST, MARKER, batch_of, held
-from tests.sinks.opensearch.sinks import MAPPING, config_of
+from tests.sinks.opensearch.sinks import MAPPING, Make
 from tests.support.httpproxy import Action, Answer, HttpProxy, Refuse, Request, Rewrite
 from tests.support.opensearch import Client
 
-Make = Callable[..., OpenSearchSink]
 # What a balancer says while its nodes restart, and what is no object of OpenSearch's.
 BACKEND: list[Action] = [
     Answer(404, body=b"default backend - 404"),
@@ -33,28 +31,9 @@ STRANGE: list[Action] = [
 
 
 @pytest.fixture
-def make(proxy: HttpProxy) -> Iterator[Make]:
-    made: list[OpenSearchSink] = []
-
-    def one(**settings: Any) -> OpenSearchSink:
-        made.append(OpenSearchSink(config_of(proxy.url, **settings)))
-        return made[-1]
-
-    yield one
-    proxy.clear()
-    for sink in made:
-        sink.close()
-
-
-@pytest.fixture
-def index(prefix: str) -> str:
-    return f"{prefix}customers"
-
-
-@pytest.fixture
-def sink(make: Make, index: str) -> OpenSearchSink:
+def sink(through: Make, index: str) -> OpenSearchSink:
     """One whose index is complete and has a document."""
-    made = make()
+    made = through()
     made.ensure(index, FIRST, MAPPING)
     made.write(batch_of(1, {"a": {"n": 1}}, index))
     made.publish(index, MARKER)
@@ -77,9 +56,9 @@ def test_an_answer_of_somebody_else_is_never_taken_for_an_index_that_is_not_ther
 
 
 def test_a_publication_goes_on_though_somebody_else_answers(
-    make: Make, proxy: HttpProxy, opensearch: Client, index: str
+    through: Make, proxy: HttpProxy, opensearch: Client, index: str
 ) -> None:
-    sink = make(max_elapsed=120.0)
+    sink = through(max_elapsed=120.0)
     sink.ensure(index, FIRST, MAPPING)
     sink.write(batch_of(1, {"a": {"n": 1}}, index))
     for what in (
@@ -124,9 +103,9 @@ def test_results_of_items_that_say_nothing_are_asked_for_again(
 
 
 def test_a_refusal_of_every_request_stops_and_rejects_no_document(
-    make: Make, proxy: HttpProxy, index: str
+    through: Make, proxy: HttpProxy, index: str
 ) -> None:
-    sink = make(bulk_actions=4, parallel=2)
+    sink = through(bulk_actions=4, parallel=2)
     sink.ensure(index, FIRST, MAPPING)
     said = {"error": {"type": "illegal_argument_exception", "reason": "hidden-value"}, "status": 400}
     proxy.always("_bulk", Answer(400, body=said))
@@ -139,9 +118,9 @@ def test_a_refusal_of_every_request_stops_and_rejects_no_document(
 
 
 def test_of_refused_requests_one_bad_document_among_good_ones_is_rejected_alone(
-    make: Make, proxy: HttpProxy, opensearch: Client, index: str
+    through: Make, proxy: HttpProxy, opensearch: Client, index: str
 ) -> None:
-    sink = make()
+    sink = through()
     sink.ensure(index, FIRST, MAPPING)
 
     def refuse(request: Request) -> Action | None:
@@ -155,9 +134,9 @@ def test_of_refused_requests_one_bad_document_among_good_ones_is_rejected_alone(
 
 
 def test_nobody_behind_a_balancer_for_long_is_a_passing_fault(
-    make: Make, proxy: HttpProxy, index: str
+    through: Make, proxy: HttpProxy, index: str
 ) -> None:
-    sink = make(max_elapsed=0.1)
+    sink = through(max_elapsed=0.1)
     proxy.always("", BACKEND[0])
     with pytest.raises(Transient, match="status 404"):
         sink.seeded(index)
@@ -207,9 +186,9 @@ def test_shards_that_failed_or_that_no_node_has_are_refreshed_again(
 
 
 def test_a_change_that_was_not_acknowledged_is_made_again(
-    make: Make, proxy: HttpProxy, opensearch: Client, index: str
+    through: Make, proxy: HttpProxy, opensearch: Client, index: str
 ) -> None:
-    sink = make()
+    sink = through()
     sink.ensure(index, FIRST, MAPPING)
     sink.write(batch_of(1, {"a": {"n": 1}}, index))
     late = Rewrite(lambda said: {**said, "acknowledged": False})
@@ -253,10 +232,10 @@ BLOCKS = [
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block[0])
 def test_a_block_is_told_by_its_words(
-    make: Make, proxy: HttpProxy, index: str, block: tuple[str, int, str, str]
+    through: Make, proxy: HttpProxy, index: str, block: tuple[str, int, str, str]
 ) -> None:
     words, status, told, remedy = block
-    sink = make(max_elapsed=0.0)
+    sink = through(max_elapsed=0.0)
     said = {"error": {"type": "cluster_block_exception", "reason": f"blocked by: {words};"}, "status": status}
     proxy.next("_bulk", Answer(status, body=said))
     with pytest.raises(Transient, match=told) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from tailrace.model.errors import NeedsOperator, TailraceError, Transient
 from tailrace.sinks.contract import DocumentReport
 from tailrace.sinks.opensearch import OpenSearchSink
 from tests.sinks.documents import FIRST, MARKER, SECOND, batch_of, held
-from tests.sinks.opensearch.sinks import MAPPING, config_of
+from tests.sinks.opensearch.sinks import MAPPING, Make
 from tests.support.httpproxy import (
     Action,
     Answer,
@@ -30,33 +30,13 @@ from tests.support.httpproxy import (
 )
 from tests.support.opensearch import Client
 
-Make = Callable[..., OpenSearchSink]
 SECOND_MARKER = replace(MARKER, generation=SECOND)
 FULL = (429, "rejected_execution_exception", "queue is full")
 
 
 @pytest.fixture
-def make(proxy: HttpProxy) -> Iterator[Make]:
-    made: list[OpenSearchSink] = []
-
-    def one(**settings: Any) -> OpenSearchSink:
-        made.append(OpenSearchSink(config_of(proxy.url, **settings)))
-        return made[-1]
-
-    yield one
-    proxy.clear()
-    for sink in made:
-        sink.close()
-
-
-@pytest.fixture
-def index(prefix: str) -> str:
-    return f"{prefix}customers"
-
-
-@pytest.fixture
-def sink(make: Make, index: str) -> OpenSearchSink:
-    made = make()
+def sink(through: Make, index: str) -> OpenSearchSink:
+    made = through()
     made.ensure(index, FIRST, MAPPING)
     return made
 
@@ -88,9 +68,9 @@ def test_whatever_fails_for_a_moment_is_sent_again_until_it_is_there(
 
 
 def test_a_slow_answer_is_given_up_and_what_it_did_is_harmless(
-    make: Make, proxy: HttpProxy, index: str
+    through: Make, proxy: HttpProxy, index: str
 ) -> None:
-    sink = make(timeout=0.5)
+    sink = through(timeout=0.5)
     sink.ensure(index, FIRST, MAPPING)
     late, reached = threading.Event(), threading.Event()
 
@@ -115,9 +95,9 @@ def test_never_sooner_than_the_server_asks(sink: OpenSearchSink, proxy: HttpProx
 
 
 def test_a_long_outage_is_a_passing_fault_that_says_what_it_waits_for(
-    make: Make, proxy: HttpProxy, index: str
+    through: Make, proxy: HttpProxy, index: str
 ) -> None:
-    sink = make(max_elapsed=0.3)
+    sink = through(max_elapsed=0.3)
     sink.ensure(index, FIRST, MAPPING)
     proxy.always("_bulk", Answer(503))
     with pytest.raises(Transient, match="status 503") as error:
@@ -133,12 +113,12 @@ def test_a_long_outage_is_a_passing_fault_that_says_what_it_waits_for(
         sink.write(batch_of(1, {"a": {"n": 1}}, index))
     # A task that comes afterwards makes a sink of its own.
     with pytest.raises(Transient, match=r"status 429, .*; asked to wait"):
-        make().write(batch_of(1, {"a": {"n": 1}}, index))
+        through().write(batch_of(1, {"a": {"n": 1}}, index))
     assert proxy.seen("_bulk") == seen
 
 
-def test_a_stop_ends_the_waiting(make: Make, proxy: HttpProxy, index: str) -> None:
-    sink = make(max_elapsed=600.0, backoff=600.0, max_backoff=600.0)
+def test_a_stop_ends_the_waiting(through: Make, proxy: HttpProxy, index: str) -> None:
+    sink = through(max_elapsed=600.0, backoff=600.0, max_backoff=600.0)
     sink.ensure(index, FIRST, MAPPING)
     proxy.always("_bulk", Answer(503))
     sink.watch(lambda _why, _seconds: sink.hurry())
@@ -183,9 +163,9 @@ def test_of_a_mixed_answer_only_what_can_be_retried_is_sent_again(
 
 
 def test_a_storm_of_full_queues_ends_with_every_document_written_once_it_is_over(
-    make: Make, proxy: HttpProxy, index: str
+    through: Make, proxy: HttpProxy, index: str
 ) -> None:
-    sink = make(bulk_actions=10, parallel=3)
+    sink = through(bulk_actions=10, parallel=3)
     sink.ensure(index, FIRST, MAPPING)
     tries: dict[str, int] = {}
     lock = threading.Lock()
@@ -219,9 +199,9 @@ def test_a_request_that_is_too_large_comes_in_halves_and_one_document_too_large_
 
 
 def test_a_read_only_index_is_waited_for_and_the_remedy_is_told(
-    make: Make, opensearch: Client, index: str
+    through: Make, opensearch: Client, index: str
 ) -> None:
-    sink = make(max_elapsed=0.3)
+    sink = through(max_elapsed=0.3)
     sink.ensure(index, FIRST, MAPPING)
     (place,) = opensearch.indexes(index)
     block = "index.blocks.read_only_allow_delete"
@@ -256,8 +236,8 @@ def test_a_pipeline_that_does_not_exist_stops_and_rejects_nothing(
         sink.write(batch_of(1, {"a": {"n": 1}}, index))
 
 
-def test_a_pipeline_is_asked_for_with_every_document(make: Make, proxy: HttpProxy, index: str) -> None:
-    sink = make(pipeline="clean")
+def test_a_pipeline_is_asked_for_with_every_document(through: Make, proxy: HttpProxy, index: str) -> None:
+    sink = through(pipeline="clean")
     sink.ensure(index, FIRST, MAPPING)
     proxy.next("_bulk", Answer(200, body={"errors": False, "items": [{"index": {"status": 201}}]}))
     assert sink.write(batch_of(1, {"a": {"n": 1}}, index)).written == 1
@@ -265,9 +245,9 @@ def test_a_pipeline_is_asked_for_with_every_document(make: Make, proxy: HttpProx
 
 
 def test_a_batch_that_comes_three_times_in_pieces_of_any_order_leaves_the_same(
-    make: Make, proxy: HttpProxy, index: str
+    through: Make, proxy: HttpProxy, index: str
 ) -> None:
-    sinks = [make(bulk_actions=size) for size in (2, 3, 50)]
+    sinks = [through(bulk_actions=size) for size in (2, 3, 50)]
     sinks[0].ensure(index, FIRST, MAPPING)
     documents: dict[str, Any] = {f"{n}": None if n % 3 == 0 else {"n": n} for n in range(30)}
     proxy.next("_bulk", CutAfter(), CutAfter(), Answer(429), CutAfter())
@@ -301,13 +281,13 @@ def test_retiring_and_reading_survive_lost_pages(sink: OpenSearchSink, proxy: Ht
 Call = Callable[[OpenSearchSink], None]
 
 
-def walk(make: Make, proxy: HttpProxy, call: Call, check: Callable[[], None]) -> int:
+def walk(through: Make, proxy: HttpProxy, call: Call, check: Callable[[], None]) -> int:
     """Break `call` off at each of its requests, before and after the server did it; how many there are.
 
     After each break `check` looks at what is there, and then the call is made again by another process.
     """
     for number in range(60):
-        broken = make(backoff=0.0)
+        broken = through(backoff=0.0)
         broken.hurry()
         cut: Action = CutAfter() if number % 2 else CutBefore()
         count = iter(range(1_000))
@@ -331,9 +311,9 @@ def walk(make: Make, proxy: HttpProxy, call: Call, check: Callable[[], None]) ->
 
 
 def test_broken_off_at_any_request_a_publication_shows_the_old_or_the_new_one_whole(
-    make: Make, proxy: HttpProxy, opensearch: Client, index: str
+    through: Make, proxy: HttpProxy, opensearch: Client, index: str
 ) -> None:
-    sink = make()
+    sink = through()
     sink.ensure(index, FIRST, MAPPING)
     sink.write(batch_of(1, {"old": {"n": 1}}, index))
     sink.publish(index, MARKER)
@@ -348,16 +328,16 @@ def test_broken_off_at_any_request_a_publication_shows_the_old_or_the_new_one_wh
     def publish(broken: OpenSearchSink) -> None:
         broken.publish(index, SECOND_MARKER)
 
-    assert walk(make, proxy, publish, check) >= 3
+    assert walk(through, proxy, publish, check) >= 3
     check()
     assert sink.seeded(index) == SECOND_MARKER
     assert opensearch.aliases(index)[index] == [one for one in opensearch.indexes(index) if SECOND in one]
 
 
 def test_broken_off_at_any_request_a_first_publication_is_complete_or_not_and_never_half(
-    make: Make, proxy: HttpProxy, opensearch: Client, index: str
+    through: Make, proxy: HttpProxy, opensearch: Client, index: str
 ) -> None:
-    sink = make()
+    sink = through()
     sink.ensure(index, FIRST, MAPPING)
     sink.write(batch_of(1, {"a": {"n": 1}}, index))
 
@@ -366,15 +346,15 @@ def test_broken_off_at_any_request_a_first_publication_is_complete_or_not_and_ne
             assert sink.seeded(index) == MARKER
             assert opensearch.search(index) == ["a"]
 
-    walk(make, proxy, lambda broken: broken.publish(index, MARKER), check)
+    walk(through, proxy, lambda broken: broken.publish(index, MARKER), check)
     check()
     assert sink.seeded(index) == MARKER
 
 
 def test_broken_off_at_any_request_a_new_filling_begins_beside_what_readers_see(
-    make: Make, proxy: HttpProxy, opensearch: Client, index: str
+    through: Make, proxy: HttpProxy, opensearch: Client, index: str
 ) -> None:
-    sink = make()
+    sink = through()
     sink.ensure(index, FIRST, MAPPING)
     sink.write(batch_of(1, {"old": {"n": 1}}, index))
     sink.publish(index, MARKER)
@@ -384,17 +364,17 @@ def test_broken_off_at_any_request_a_new_filling_begins_beside_what_readers_see(
         assert opensearch.search(index) == ["old"]
         assert sink.seeded(index) == MARKER
 
-    walk(make, proxy, lambda broken: broken.ensure(index, SECOND, MAPPING), check)
+    walk(through, proxy, lambda broken: broken.ensure(index, SECOND, MAPPING), check)
     check()
     assert sink.write(batch_of(1, {"new": {"n": 1}}, index, SECOND)).written == 1
     names = {name.rpartition("_")[2] for name in opensearch.indexes(index)}
     assert names == {FIRST, SECOND}
 
 
-def test_no_error_shows_a_document_or_who_asks(make: Make, proxy: HttpProxy, index: str) -> None:
+def test_no_error_shows_a_document_or_who_asks(through: Make, proxy: HttpProxy, index: str) -> None:
     from tailrace.sinks.opensearch import Credential
 
-    sink = make(max_elapsed=0.05, username="ada", password=Credential("pa55word"))
+    sink = through(max_elapsed=0.05, username="ada", password=Credential("pa55word"))
     sink.ensure(index, FIRST, MAPPING)
     words = {"error": {"type": "boom", "reason": "hidden-value"}, "status": 500}
     for status in (500, 401, 403, 418):

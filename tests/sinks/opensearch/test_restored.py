@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,30 +17,17 @@ from tailrace.model.errors import NeedsOperator, TailraceError, Transient
 from tailrace.sinks.opensearch import OpenSearchSink
 from tailrace.sinks.retry_after import seconds_of
 from tests.sinks.documents import FIRST, MARKER, SECOND, batch_of, held
-from tests.sinks.opensearch.sinks import MAPPING, config_of
+from tests.sinks.opensearch.sinks import MAPPING, Make
 from tests.support.httpproxy import HttpProxy, Refuse
 from tests.support.opensearch import Client
 
-Make = Callable[..., OpenSearchSink]
 Restore = Callable[..., Any]
 
 
 @pytest.fixture
-def make(opensearch: Client) -> Iterator[Make]:
-    made: list[OpenSearchSink] = []
-
-    def one(url: str = opensearch.url, **settings: Any) -> OpenSearchSink:
-        made.append(OpenSearchSink(config_of(url, **{"max_elapsed": 3.0, **settings})))
-        return made[-1]
-
-    yield one
-    for sink in made:
-        sink.close()
-
-
-@pytest.fixture
-def index(prefix: str) -> str:
-    return f"{prefix}customers"
+def make(make: Make) -> Make:
+    """They give up soon."""
+    return partial(make, max_elapsed=3.0)
 
 
 @pytest.fixture

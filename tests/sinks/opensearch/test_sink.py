@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,34 +25,15 @@ from tailrace.sinks.opensearch.client import Client as ClusterClient
 from tailrace.sinks.opensearch.client import Patience
 from tailrace.sinks.opensearch.generations import Generations
 from tests.sinks.documents import FIRST, MARKER, SECOND, batch_of, held
-from tests.sinks.opensearch.sinks import MAPPING, config_of
+from tests.sinks.opensearch.sinks import MAPPING, Make, config_of
 from tests.support.opensearch import Client
 
-Make = Callable[..., OpenSearchSink]
 SECOND_MARKER = replace(MARKER, generation=SECOND)
 TYPED = {
     "name": {"type": "text", "nullable": True},
     "age": {"type": "integer", "nullable": True},
     "code": {"type": "keyword", "nullable": True},
 }
-
-
-@pytest.fixture
-def make(opensearch: Client) -> Iterator[Make]:
-    made: list[OpenSearchSink] = []
-
-    def one(**settings: Any) -> OpenSearchSink:
-        made.append(OpenSearchSink(config_of(opensearch.url, **settings)))
-        return made[-1]
-
-    yield one
-    for sink in made:
-        sink.close()
-
-
-@pytest.fixture
-def index(prefix: str) -> str:
-    return f"{prefix}customers"
 
 
 def fill(
