@@ -10,7 +10,7 @@ import bisect
 import json
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +215,29 @@ def from_log(change: dict[str, Any]) -> bool:
     return change["op"] not in "rs"
 
 
+def effective(changes: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Those of the log that change what a mirror holds.
+
+    A snapshot may have read a table after a delete that the log tells of later: there is nothing left to
+    delete, and no version of the mirror for it.
+    """
+    present: set[int] = set()
+    for change in changes:
+        key, op = (change["key"] or {}).get("key"), change["op"]
+        if op in "st":
+            if op == "t" and present:
+                yield change
+            present.clear()
+        elif op == "d":
+            if key in present:
+                yield change
+            present.discard(key)
+        else:
+            if from_log(change):
+                yield change
+            present.add(key)
+
+
 class Sampler:
     """O3, all the time: whenever the cursor moves, what it acknowledges was durable before.
 
@@ -247,7 +270,7 @@ class Sampler:
             raise Violation("O3", "no cursor was ever seen")
         base = self._cursors[0][1]
         changes = [line["change"] for line in changes_of(self._feed)]
-        places = sorted({c["position"] for c in changes if from_log(c) and c["position"] > base})
+        places = sorted({c["position"] for c in effective(changes) if c["position"] > base})
         for moment, cursor in list(self._cursors):
             if cursor == base:
                 continue

@@ -17,6 +17,7 @@ from tailrace import app
 from tailrace.config import load_config
 from tests.faults.databases import Postgres
 from tests.faults.marks import databases
+from tests.faults.oracles import snapshot_left
 from tests.faults.rig import Rig
 from tests.faults.searching import refills, search
 from tests.faults.test_documents import CHUNKS, FAMILY, arrive, documents, ready
@@ -68,6 +69,11 @@ def test_a_kill_at_this_point_leaves_the_documents_right(
     r.points.arm(point, "kill", **facts)
     pipe = r.start()
     if facts.get("grown"):
+        # Before the log is followed it would be a row of the snapshot, and nothing would grow.
+        wait_until(
+            lambda: snapshot_left(r.checkpoint) == 0 or pipe.process.poll() is not None,
+            what="the whole snapshot",
+        )
         r.run("UPDATE lines SET word = 2 WHERE id = 3")
     pipe.died()
     r.run(*CHANGES)
