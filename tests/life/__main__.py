@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +63,9 @@ def again(path: Path, place: Path, budget: float, engine: str | None = None) -> 
 
 def main() -> int:
     """What the command line says."""
+    # Whoever ends a life wants its servers to end too, also where it runs without a terminal.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     parser = argparse.ArgumentParser(prog="python -m tests.life", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     one = verbs.add_parser("run", help="live from a seed")

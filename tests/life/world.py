@@ -49,9 +49,13 @@ PASSING, ACT = 4, 3
 STARVED = "Python worker failed to connect back"
 
 
-def lively() -> float:
+# How long an operator waits for the end of a run that was asked to stop.
+STOP_SECONDS = 240.0
+
+
+def lively(seconds: float = LIVELY_SECONDS) -> float:
     """How long that is now: on a machine with more to do than it has processors, up to four times as long."""
-    return LIVELY_SECONDS * min(4.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+    return seconds * min(4.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 class Ended(Exception):
@@ -67,6 +71,9 @@ class Run(Pipe):
         self.number, self.began = number, time.monotonic()
         self.log = home.directory / f"run-{number:05}.log"
         self.feed = home.directory / f"feed-{number:05}.ndjson"
+        # Spark's log goes on from run to run.
+        self._spark_log = home.state / "spark.log"
+        self._spark_from = self._spark_log.stat().st_size if self._spark_log.exists() else 0
         stand_in = [sys.executable, "-m", "tests.documents.living", str(home.directory)]
         command = [*COMMAND, "run", "-c", str(home.path), "--log-format", "json"]
         with self.log.open("wb") as log, self.feed.open("wb") as feed:
@@ -85,6 +92,15 @@ class Run(Pipe):
         code = int(self.process.returncode)
         names = re.findall(r"^tailrace\.model\.errors\.(\w+):", self.log.read_text(errors="replace"), re.M)
         return int(getattr(errors, names[-1]).exit_code) if code == 1 and names else code
+
+    def starved(self) -> bool:
+        """Whether Spark gave up on a worker that had no time to start: a busy machine, as good as a kill."""
+        if not self._spark_log.exists():
+            return False
+        with self._spark_log.open("rb") as file:
+            file.seek(self._spark_from)
+            told = file.read().decode(errors="replace")
+        return STARVED in told.rpartition("terminated with error")[2]
 
     def events(self, name: str) -> int:
         """How often an event was told."""
@@ -220,10 +236,11 @@ class World:
         """As an operator does. It ends with 0, unless something else was about to end it."""
         run = self._now()
         run.process.send_signal(signal.SIGTERM)
+        patience = lively(STOP_SECONDS)
         try:
-            code = run.process.wait(timeout=240)
+            code = run.process.wait(timeout=patience)
         except subprocess.TimeoutExpired:
-            raise Violation("O4", f"it did not stop within 240 s\n{run.tail()}") from None
+            raise Violation("O4", f"it did not stop within {patience:.0f} s\n{run.tail()}") from None
         run.clear()
         if code != 0:
             # The stand-in may not have its handler yet.
@@ -256,20 +273,24 @@ class World:
         run = self.run
         if run is None or run.process.poll() is None:
             return
-        self._judge_end(run)
+        starved = self._judge_end(run)
         run.clear()
-        self._patience += 1
+        # How often a machine has no time for it says nothing about it; how long it may is O4's to say.
+        self._patience += not starved
         if self._patience > 6:
             raise Ended(f"it ended again and again\n{run.tail()}")
         self._begin()
 
-    def _judge_end(self, run: Run) -> None:
-        """Ended, unless a supervisor or a person would have gone on from here."""
+    def _judge_end(self, run: Run) -> bool:
+        """Ended, unless a supervisor or a person would have gone on from here; whether it had no time to."""
         code = run.code()
         self._dirty = True
-        if code == PASSING or self._starved():
+        if run.starved():
+            self.counts["starved"] += 1
+            return True
+        if code == PASSING:
             self.counts["passing"] += 1
-            return
+            return False
         told = run.log.read_text(errors="replace")
         if code == ACT and self._drifted:
             self.counts["drift"] += 1
@@ -277,14 +298,8 @@ class World:
                 self._command("setup")
             for table in set(re.findall(r"tailrace snapshot --table '?([\w.]+)", told)):
                 self._command("snapshot", "--table", table)
-            return
+            return False
         raise Ended(f"it ended with {code}\n{run.tail()}")
-
-    def _starved(self) -> bool:
-        """Whether Spark gave up on a worker that had no time to start: a busy machine, as good as a kill."""
-        log = self.home.state / "spark.log"
-        told = log.read_text(errors="replace")[-20_000:] if log.exists() else ""
-        return STARVED in told.rpartition("terminated with error")[2]
 
     def _command(self, *words: str) -> None:
         """A command of the product, given again after a passing fault."""
