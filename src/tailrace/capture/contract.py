@@ -102,8 +102,9 @@ class Chunk:
     """A range of a table's rows for a snapshot read: JSON only, so that it travels and is stored.
 
     `bounds` is the mechanism's own description of the range; without any it is the whole table. `rows` is an
-    estimate for progress. `where` is a condition in the source's own SQL: only rows for which it is true are
-    of the chunk. `moment` is the id of a point in time at which to read it (`Capture.moment`).
+    estimate for progress, `nbytes` one of their size, 0 where nobody asked for it. `where` is a condition in
+    the source's own SQL: only rows for which it is true are of the chunk. `moment` is the id of a point in
+    time at which to read it (`Capture.moment`).
     """
 
     table: TableRef
@@ -112,6 +113,7 @@ class Chunk:
     rows: int = 0
     where: str | None = None
     moment: str | None = None
+    nbytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,16 @@ def read_windows(
             files.close()
 
 
+def schemas_of(uri: str, refs: Iterable[WindowRef]) -> list[TableSchema]:
+    """The schemas of the tables that have rows in the segments of these references, each once a segment."""
+    fs, root = _filesystem(uri)
+    return [
+        schema
+        for file in dict.fromkeys(ref.file for ref in refs)
+        for schema in _schemas(fs, f"{root}/{file}")
+    ]
+
+
 @lru_cache(maxsize=8)
 def _filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
     return filesystem.open_filesystem(uri)

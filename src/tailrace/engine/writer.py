@@ -6,11 +6,11 @@ passing fault of a sink is retried here, inside the batch, so that nothing is ac
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -23,19 +23,19 @@ from tailrace.engine.gate import Closed, Gate
 from tailrace.engine.progress import logged
 from tailrace.engine.quarantine import Quarantine
 from tailrace.engine.readers import Readers
-from tailrace.engine.schemas import Schemas, whole
+from tailrace.engine.received import Received, received
+from tailrace.engine.schemas import Schemas, Steps, whole
 from tailrace.engine.seen import Seen
 from tailrace.engine.spec import Feed, Mirror, PipelineSpec
 from tailrace.model.change import ChangeBatch, Op
 from tailrace.model.errors import DataError, NeedsOperator, SchemaDrift, Transient
 from tailrace.model.evolve import drift
 from tailrace.model.net import net
-from tailrace.model.pack import unpack
 from tailrace.model.table import SchemaChange, shell_name
 from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.observer import Observer
 from tailrace.sinks.contract import DocumentReport, Progress, Report
-from tailrace.spark.offsets import Cursor, Offset
+from tailrace.spark.options import MAX_BYTES
 from tailrace.spark.plans import PlanStore
 
 if TYPE_CHECKING:
@@ -46,6 +46,28 @@ BACKOFF = Backoff(first=0.2)
 Answer = TypeVar("Answer")
 
 
+@dataclass(frozen=True)
+class _Written:
+    """What was written: changes, changes by table, rows and deletes of mirrors, documents. Pieces add up."""
+
+    rows: int = 0
+    tables: Counter[str] = field(default_factory=Counter)
+    written: int = 0
+    deleted: int = 0
+    documents: int = 0
+
+    def __add__(self, other: _Written) -> _Written:
+        return _Written(
+            self.rows + other.rows,
+            Counter(
+                {name: self.tables[name] + other.tables[name] for name in {**self.tables, **other.tables}}
+            ),
+            self.written + other.written,
+            self.deleted + other.deleted,
+            self.documents + other.documents,
+        )
+
+
 class BatchWriter:
     """The function a query gives to foreachBatch."""
 
@@ -54,6 +76,8 @@ class BatchWriter:
         self._gate = gate
         self._observer = observer
         self._quarantine = Quarantine(spec.dead_letters) if spec.on_error == "skip" else None
+        self._changelog = f"{spec.options.get('stateDir', '')}/changelog"
+        self._piece_bytes = int(spec.options.get("maxBytesPerTrigger", MAX_BYTES))
         self._seen = Seen(spec.options.get("stateDir", ""))
         self._schemas = Schemas(spec.options.get("stateDir", ""), observer)
         self._indexes = Indexes(spec, observer) if spec.indexes else None
@@ -106,45 +130,71 @@ class BatchWriter:
 
     def _write(self, frame: DataFrame, number: int) -> None:
         begun = time.monotonic()
-        found = received(frame.toArrow(), self._spec.name)
+        found = received(frame.toArrow(), self._spec.name, self._changelog)
         if found is None:
             if self._indexes is not None and self._indexes.asked:
                 self._indexes.rest(logged(self._spec.checkpoint), self._patiently)
             return
-        begun_plans, batches = found.begun, found.batches
         progress = self._seen.settle(found.progress, found.seen)
+        expected = sum(_counts(found.batches).values()) + sum(window.rows for window in found.windows)
+        self._observer.event("batch.started", batch=number, rows=expected)
+        total, steps = _Written(), Steps()
+        for batches, done in found.pieces(self._changelog, self._piece_bytes):
+            # Only the last piece ends the batch, and only it has rows of snapshots.
+            told = replace(progress, snapshots={}, part=done) if done else progress
+            total += self._piece(found, batches, told, steps, frame)
+            del batches
+        self.batches += 1
+        self.rows += total.rows
+        self._observer.event(
+            "batch.written",
+            batch=number,
+            rows=total.rows,
+            position=progress.end,
+            seconds=time.monotonic() - begun,
+            tables=dict(total.tables),
+            written=total.written,
+            deleted=total.deleted,
+            documents=total.documents,
+        )
+
+    def _piece(
+        self,
+        found: Received,
+        batches: list[ChangeBatch],
+        progress: Progress,
+        steps: Steps,
+        frame: DataFrame,
+    ) -> _Written:
+        """Write a piece of the batch, mostly all of it. `steps` gathers those of its pieces."""
         counts = _counts(batches)
-        rows = sum(counts.values())
-        steps = self._schemas.steps(batches, progress)
-        self._observer.event("batch.started", batch=number, rows=rows)
+        own_steps = self._schemas.steps(batches, progress)
+        for ref, more in own_steps.items():
+            steps.setdefault(ref, []).extend(more)
         public = [kept for batch in batches if (kept := self._public(batch, progress)) is not None]
         for feed in self._spec.feeds:
             self._feed(feed, [batch for batch in public if feed.wants(batch)], progress)
         # Until a table's snapshot has begun there is nothing to mirror: it will hold these changes.
-        mirrors = [m for m in self._spec.mirrors if str(m.table) in begun_plans]
+        void = found.anew if progress.part else frozenset()
+        mirrors = [m for m in self._spec.mirrors if str(m.table) in found.begun and m.table not in void]
 
         def mirrored(mirror: Mirror) -> Report:
             ref = mirror.table
             own = [batch for batch in public if batch.table.ref == ref]
-            return self._mirror(mirror, own, progress, steps.get(ref, []), begun_plans[str(ref)])
+            return self._mirror(mirror, own, progress, own_steps.get(ref, []), found.begun[str(ref)])
 
         reports = list(self._pool.map(mirrored, mirrors))
         documents = DocumentReport()
         if self._indexes is not None:
             batch = Batch(batches, progress, found.end, found.horizon, steps, found.first)
-            documents = self._indexes.write(batch, frame.sparkSession, self._patiently)
-        self.batches += 1
-        self.rows += rows
-        self._observer.event(
-            "batch.written",
-            batch=number,
-            rows=rows,
-            position=progress.end,
-            seconds=time.monotonic() - begun,
-            tables=counts,
-            written=sum(report.written for report in reports),
-            deleted=sum(report.deleted for report in reports),
-            documents=documents.written + documents.deleted,
+            write = self._indexes.follow if progress.part else self._indexes.write
+            documents = write(batch, frame.sparkSession, self._patiently)
+        return _Written(
+            sum(counts.values()),
+            Counter(counts),
+            sum(report.written for report in reports),
+            sum(report.deleted for report in reports),
+            documents.written + documents.deleted,
         )
 
     def _public(self, batch: ChangeBatch, progress: Progress) -> ChangeBatch | None:
@@ -261,83 +311,6 @@ class BatchWriter:
 
 def _snapshot(mirror: Mirror) -> str:
     return f"tailrace snapshot --table {shell_name(mirror.table)}, then run again"
-
-
-@dataclass(frozen=True)
-class Received:
-    """A packed micro-batch: which one it is and where it ends, and its changes.
-
-    `begun` are the plans that have begun by its end of each table that has any, but for those of keys alone,
-    `seen` up to where its chunks of tables may have seen the log, `horizon` up to where link state may not
-    know old values, `first` the tables of which a snapshot has its first chunk in it.
-    """
-
-    progress: Progress
-    end: Offset
-    begun: dict[str, set[str]]
-    seen: dict[str, int]
-    batches: list[ChangeBatch]
-    horizon: int = 0
-    first: frozenset[str] = frozenset()
-
-
-def received(table: pa.Table, pipeline: str) -> Received | None:
-    """The micro-batch in the rows of the packed view; None where there are none."""
-    ends: tuple[Offset, Offset] | None = None
-    horizon = 0
-    seen: dict[str, int] = {}
-    batches: list[ChangeBatch] = []
-    for kind, payload in zip(table["kind"].to_pylist(), table["payload"], strict=True):
-        if kind == "progress":
-            if ends is None:
-                body = json.loads(payload.as_buffer().to_pybytes())
-                ends = Offset.from_json(body["start"]), Offset.from_json(body["end"])
-                horizon = int(body.get("horizon", 0))
-        elif kind == "seen":
-            for name, position in json.loads(payload.as_buffer().to_pybytes()).items():
-                seen[name] = max(position, seen.get(name, 0))
-        else:
-            batches.append(unpack(payload.as_buffer()))
-    if ends is None:
-        return None
-    start, end = ends
-    begun = {name: {cursor.plan} for name, cursor in end.snapshots.items() if cursor.whole}
-    for name in begun.keys() & start.snapshots.keys():
-        begun[name].add(start.snapshots[name].plan)
-    generations: dict[str, set[str]] = {}
-    for batch in batches:
-        generations.setdefault(str(batch.table.ref), set()).add(batch.table.generation)
-    progress = _progress(start, end, pipeline, generations)
-    before = {name: cursor.plan for name, cursor in start.snapshots.items()}
-    first = frozenset(name for name, (plan, _) in progress.snapshots.items() if before.get(name) != plan)
-    return Received(progress, end, begun, seen, batches, horizon, first)
-
-
-def _progress(start: Offset, end: Offset, pipeline: str, generations: Mapping[str, set[str]]) -> Progress:
-    moved = {
-        table: (cursor.plan, cursor.next)
-        for table, cursor in end.snapshots.items()
-        if start.snapshots.get(table) != cursor and cursor.of
-    }
-    position = end.position
-    unfinished = {
-        table
-        for table, cursor in end.snapshots.items()
-        if not cursor.complete or _stale(cursor, generations.get(table, set()))
-    }
-    return Progress(
-        pipeline,
-        start.position.version,
-        position.version,
-        moved,
-        position.source,
-        frozenset(unfinished.union(moved)),
-    )
-
-
-def _stale(cursor: Cursor, generations: Collection[str]) -> bool:
-    """Whether the table is to be read again: its capture began anew, and a pause may hold the snapshot up."""
-    return not cursor.generation or any(found not in ("", cursor.generation) for found in generations)
 
 
 def _without_snapshot(batch: ChangeBatch) -> ChangeBatch:

@@ -53,6 +53,10 @@ class Progress:
     `unsettled` are the tables, likewise, of which rows may be missing that the batch's changes speak of:
     their chunk is not read yet, or is to be read again, or it was read after a delete that comes later in the
     log.
+
+    A batch that is one large transaction comes in pieces, in the order of the log. `part` is then how many
+    changes of the batch there are, of all tables, up to the end of the piece, and 0 in the last piece, which
+    ends the batch. A replay may cut the pieces elsewhere.
     """
 
     pipeline: str
@@ -61,6 +65,7 @@ class Progress:
     snapshots: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     source: str = ""
     unsettled: frozenset[str] = frozenset()
+    part: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,8 @@ class TableSink(ABC):
         or its delete follows, and one of any other table is a DataError. A reset replaces everything, columns
         included. Without one added columns are added, and dropped ones stay, with what they have; SchemaDrift
         where a column is retyped, where it is added and older rows may have been `filled`, and where it is
-        added again. A batch that is recorded, or older than what is recorded, is skipped.
+        added again. A batch that is recorded, or older than what is recorded, is skipped, and so is a piece
+        of a batch whose changes are all in pieces that are recorded.
         """
 
     @abstractmethod

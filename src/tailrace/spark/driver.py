@@ -232,7 +232,11 @@ class StreamDriver:
         if single and windows:
             return [Slice(tuple(windows), tuple(chunks), tables, progress)]
         parts = self._options.partitions or DEFAULT_PARTITIONS
-        slices = [Slice(run, (), tables, progress) for run in share(windows, parts)]
+        if self._options.view == "packed" and sum(one.bytes for one in windows) > self._options.limits[1]:
+            # Larger than a batch is one transaction alone, and it may be larger than memory.
+            slices = [Slice(tuple(windows), (), tables, progress, referred=True)]
+        else:
+            slices = [Slice(run, (), tables, progress) for run in share(windows, parts)]
         # Two each: one that is done early takes another, and a task reads its chunks by one connection. Who
         # makes one row of each key must have all of a task's chunks at once.
         usual = len(chunks) if single else 2 * parts
@@ -482,6 +486,8 @@ class StreamDriver:
                 room=room,
                 parts=min(parts, self._options.throttle.connections or parts),
                 more=self._room.chunks if self._roomy else 0,
+                # Where nobody collects the batch, it may be of any size.
+                room_bytes=None if self._roomy else max_bytes,
                 throttle=throttle,
                 held=self._stopped() | self._renewed.early(changelog, version) | self._early(),
             )

@@ -37,12 +37,13 @@ class ChunkRead:
 
 @dataclass(frozen=True)
 class Slice(InputPartition):  # type: ignore[misc]
-    """One task's share of a micro-batch."""
+    """One task's share of a micro-batch; with `referred` it hands on where its windows are, not rows."""
 
     windows: tuple[WindowRef, ...] = ()
     chunks: tuple[ChunkRead, ...] = ()
     tables: tuple[TableRef, ...] = ()
     progress: dict[str, Any] = field(default_factory=dict)
+    referred: bool = False
 
 
 def share(windows: list[WindowRef], parts: int) -> list[tuple[WindowRef, ...]]:

@@ -83,7 +83,7 @@ class PlanStore:
         make_directory(self._fs, self._plans)
         body = {
             "table": plan.table.to_json(),
-            "chunks": [[chunk.index, chunk.bounds, chunk.rows] for chunk in plan.chunks],
+            "chunks": [[chunk.index, chunk.bounds, chunk.rows, chunk.nbytes] for chunk in plan.chunks],
             "where": plan.where,
             "serves": list(plan.serves),
             "index": plan.index,
@@ -106,7 +106,11 @@ class PlanStore:
         if body is None:
             return None
         table, where = TableSchema.from_json(body["table"]), body.get("where")
-        chunks = tuple(Chunk(table.ref, index, bounds, rows, where) for index, bounds, rows in body["chunks"])
+        # A plan of an older version does not know the sizes.
+        chunks = tuple(
+            Chunk(table.ref, index, bounds, rows, where, nbytes=nbytes[0] if nbytes else 0)
+            for index, bounds, rows, *nbytes in body["chunks"]
+        )
         return Plan(plan_id, table, chunks, where, tuple(body.get("serves", ())), body.get("index", ""))
 
     def keep_only(self, plan_ids: set[str]) -> None:

@@ -41,6 +41,9 @@ def read_slice(
     """Everything a task delivers, in order; typed views in the columns of `schema`, the query's own."""
     if view == "packed":
         yield packed("progress", "", 0, json.dumps(part.progress).encode())
+    if part.referred:
+        yield _referred(part)
+        return
     if view == "net":
         everything = [batch for group in _groups(part, changelog, capture) for batch in group]
         if everything:
@@ -66,6 +69,12 @@ def packed(kind: str, table: str, rows: int, payload: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {"kind": [kind], "table": [table], "rows": [rows], "payload": [payload]}, schema=PACKED
     )
+
+
+def _referred(part: Slice) -> pa.RecordBatch:
+    tables = [[ref.schema, ref.name] for ref in part.tables]
+    body = {"windows": [window.to_json() for window in part.windows], "tables": tables}
+    return packed("windows", "", sum(window.rows for window in part.windows), json.dumps(body).encode())
 
 
 def _groups(part: Slice, changelog: str, capture: Capture) -> Iterator[Sequence[ChangeBatch]]:

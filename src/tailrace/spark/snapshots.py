@@ -36,6 +36,7 @@ from tailrace.spark.throttle import Round
 
 # A plan that waited for its first chunk for so long is made anew: the table may have changed since.
 STALE_SECONDS = 60.0
+_NO_LIMIT = 1 << 62
 logger = logging.getLogger("tailrace.spark")
 
 
@@ -110,22 +111,25 @@ class Snapshots:
         throttle: Round,
         held: Collection[str] = (),
         more: int = 0,
+        room_bytes: int | None = None,
     ) -> dict[str, Cursor]:
-        """The cursors at the end of a batch that begins at `start` and has room for so many rows.
+        """The cursors at the end of a batch that begins at `start` and has room for so many rows and bytes.
 
         Nothing is read of tables that are held or paused, and no more than the throttle allows.
 
-        At least one round of chunks is taken whatever the room, so that a busy log never starves a snapshot,
-        and at least `more` where there are so many.
+        At least one round of chunks is taken whatever the room for rows, so that a busy log never starves a
+        snapshot, and at least `more` where there are so many; one chunk whatever the room for bytes.
         """
         least = max(parts, more)
         cursors = {table: cursor for table, cursor in start.snapshots.items() if table in self._refs}
         cursors.update(ended := self._stopped(cursors))
         for table in self._keys_only.intersection(cursors):
             cursors[table] = dataclasses.replace(cursors[table], keys=True)
-        taken = 0
+        taken, left = 0, _NO_LIMIT if room_bytes is None else room_bytes
         for table, ref in self._refs.items():
             if taken >= least and room is not None and room <= 0:
+                break
+            if taken and left <= 0:
                 break
             stopping = self._stop(table) is not None
             if table in ended or table in held:
@@ -147,9 +151,11 @@ class Snapshots:
             while (
                 done < last
                 and (taken < least or room is None or room >= chunks[done].rows)
+                and (not taken or left >= chunks[done].nbytes)
                 and throttle.take(chunks[done].rows)
             ):
                 room = None if room is None else room - chunks[done].rows
+                left -= chunks[done].nbytes
                 done, taken = done + 1, taken + 1
             if done:
                 cut = stopping and done < cursor.of

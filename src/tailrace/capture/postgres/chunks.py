@@ -31,6 +31,8 @@ _ALL_KEYS = 250_000
 _BLOCKS_A_CHUNK = 20
 _MOST_SAMPLED = 2_000_000
 _MOST_COUNTED = 10_000_000
+# So much of a table is counted in some milliseconds.
+_BLOCKS_COUNTED = 1_000
 
 _FILES = """
 SELECT coalesce(sum(pg_relation_size(c.oid)), 0)::int8 / current_setting('block_size')::int8,
@@ -60,6 +62,10 @@ class _Files:
     names: str
     nbytes: int
 
+    def of(self, rows: int, estimate: int) -> int:
+        """About how many bytes so many rows are, of `estimate` in all."""
+        return self.nbytes * rows // max(estimate, rows, 1)
+
 
 def plan(
     connection: Connection,
@@ -74,6 +80,10 @@ def plan(
     blocks = files.blocks
     # A block has a row at least: statistics may be from when the table was empty.
     estimate = max(row_estimate(connection, found), blocks)
+    if nbytes is not None and files.nbytes > nbytes and blocks <= _BLOCKS_COUNTED:
+        # What the planner thinks of a table without statistics is far too much where each row is a pointer to
+        # large values: a chunk of a few megabytes would be all of them.
+        estimate = max(_count(connection, found), 1)
     if nbytes is not None and files.nbytes:
         # By the files: they know of large values, which stand apart, and need no statistics.
         rows = max(1, min(rows, nbytes * estimate // files.nbytes))
@@ -96,7 +106,7 @@ def plan(
     begins = [None, *bounds]
     ends = [*bounds, None]
     return [
-        Chunk(found.ref, index, {"from": begin, "below": end}, size)
+        Chunk(found.ref, index, {"from": begin, "below": end}, size, nbytes=files.of(size, estimate))
         for index, (begin, end, size) in enumerate(zip(begins, ends, sizes, strict=True))
     ]
 
@@ -147,6 +157,11 @@ def _sampled(
     ).fetchall()
     counted = int(taken[0][-1] * 100 / percent) if taken else rows
     return [list(row[:-1]) for row in taken], counted
+
+
+def _count(connection: Connection, found: Relation) -> int:
+    row = connection.execute(f"SELECT count(*) FROM {found.sql}").fetchone()
+    return int(row[0]) if row else 0
 
 
 def _tail(connection: Connection, found: Relation, begin: list[list[str]], rows: int) -> int:
@@ -220,7 +235,13 @@ def _by_place(found: Relation, rows: int, estimate: int, files: _Files) -> list[
     ends = [*begins[1:], None]
     share = estimate // len(begins) if files.blocks else 0
     return [
-        Chunk(found.ref, index, {"files": files.names, "from": begin, "below": end}, share)
+        Chunk(
+            found.ref,
+            index,
+            {"files": files.names, "from": begin, "below": end},
+            share,
+            nbytes=files.of(share, estimate),
+        )
         for index, (begin, end) in enumerate(zip(begins, ends, strict=True))
     ]
 

@@ -47,32 +47,35 @@ def plan(
         terms = _key(shape)
         bounds: list[list[Any] | None] = [None]
         rows: list[int] = []
+        sizes: list[int] = []
         while True:
-            size = rows_per_chunk
+            size, each = rows_per_chunk, 0.0
             if bytes_per_chunk is not None:
                 # Anew for each: rows of one age are often of one size.
-                fitting = _fitting(connection, shape, terms, bounds[-1], bytes_per_chunk)
-                size = min(size, fitting)
+                each = _average(connection, shape, terms, bounds[-1], bytes_per_chunk)
+                size = min(size, max(1, int(bytes_per_chunk / each)))
             bound = _walk(connection, shape, terms, bounds[-1], size)
             if bound is None:
                 rows.append(_tail(connection, shape, terms, bounds[-1], size))
+                sizes.append(int(rows[-1] * each))
                 break
             bounds.append(bound)
             rows.append(size)
+            sizes.append(int(size * each))
         ends = [*bounds[1:], None]
         chunks = [
-            Chunk(ref, index, {"after": after, "upto": upto}, size)
-            for index, (after, upto, size) in enumerate(zip(bounds, ends, rows, strict=True))
+            Chunk(ref, index, {"after": after, "upto": upto}, size, nbytes=nbytes)
+            for index, (after, upto, size, nbytes) in enumerate(zip(bounds, ends, rows, sizes, strict=True))
         ]
         if _nullable_key(shape):
             chunks.append(Chunk(ref, len(chunks), {"null": True}, 0))
     return chunks
 
 
-def _fitting(
+def _average(
     connection: sqlite3.Connection, shape: Shape, terms: Sequence[Term], after: list[Any] | None, nbytes: int
-) -> int:
-    """How many rows after `after` are about `nbytes`, by the first of them."""
+) -> float:
+    """The bytes of a row after `after`, at least one, by the first of them up to `nbytes`."""
     where, parameters = _range(shape, terms, after, None)
     order = ", ".join(_column(term) for term in terms)
     names = quoted(column.name for column in shape.columns)
@@ -87,7 +90,7 @@ def _fitting(
         if total >= nbytes:
             break
     sample.close()
-    return max(1, nbytes * count // total) if total else nbytes
+    return max(1.0, total / max(count, 1))
 
 
 def _tail(

@@ -205,18 +205,47 @@ class Indexes:
             if not state.generation and followed is None:
                 # Its filling has not begun, and will show all of this.
                 continue
-            try:
-                report = self._changed(index, state, batch, spark, patiently, followed=followed)
-            except NeedsOperator as error:
-                if error.remedy is not None:
-                    raise
-                raise type(error)(
-                    f"index {index.name}: {error.message}", remedy=LOST, place=error.place
-                ) from error
+            report = self._touched(index, state, batch, spark, patiently, followed=followed)
             self._settled(index, state, batch, patiently)
             total += report
             self._tell(index, report, time.monotonic() - begun)
         return total
+
+    def follow(self, batch: Batch, spark: SparkSession, patiently: Patiently) -> DocumentReport:
+        """Write the documents that a piece of a batch touches, before `write` is given the last one.
+
+        What the batch means for the life of an index is settled with that one: a filling that begins there
+        shows all of this anyway.
+        """
+        total = DocumentReport()
+        for index in self._spec.indexes:
+            begun = time.monotonic()
+            state = self._states.get(index.name) or _waiting(index)
+            followed = self._followed(index, state, patiently)
+            if state.generation or followed is not None:
+                report = self._touched(index, state, batch, spark, patiently, followed=followed)
+                total += report
+                self._tell(index, report, time.monotonic() - begun)
+        return total
+
+    def _touched(
+        self,
+        index: Index,
+        state: IndexState,
+        batch: Batch,
+        spark: SparkSession,
+        patiently: Patiently,
+        *,
+        followed: tuple[str, DocumentSink] | None,
+    ) -> DocumentReport:
+        try:
+            return self._changed(index, state, batch, spark, patiently, followed=followed)
+        except NeedsOperator as error:
+            if error.remedy is not None:
+                raise
+            raise type(error)(
+                f"index {index.name}: {error.message}", remedy=LOST, place=error.place
+            ) from error
 
     def close(self) -> None:
         """Let go of source and sinks."""

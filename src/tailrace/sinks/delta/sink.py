@@ -64,12 +64,20 @@ class DeltaSink(TableSink):
         record = {log: progress.end}
         if snapshot and plan:
             record[plan] = snapshot[1]
-        if exists:
+        if progress.part:
+            # What is in with a piece of a batch: whose, and how many of its changes.
+            record = {f"{name}:piece-of": progress.end, f"{name}:piece": progress.part}
+            if exists and _has_piece(delta, log, record):
+                return Report(skipped=True)
+        elif exists:
             known = {name: delta.recorded(name) for name in record}
             if all(version is not None and version >= record[name] for name, version in known.items()):
                 return Report(skipped=True)
             if not net.reset:
                 record[log] = max(progress.end, known[log] or 0)
+            elif delta.recorded(f"{name}:piece-of"):
+                # Positions may begin anew with what replaces everything.
+                record |= {f"{name}:piece-of": 0, f"{name}:piece": 0}
         if exists and net.empty:
             return Report()
         before = delta.version if exists else 0
@@ -132,6 +140,13 @@ class DeltaSink(TableSink):
                 )
             self._targets[name] = DeltaTarget(uri, self._config)
         return self._targets[name]
+
+
+def _has_piece(delta: DeltaTarget, log: str, record: dict[str, int]) -> bool:
+    """Whether the batch that the piece is of is recorded, or a piece of it that ends there or later."""
+    end, _ = record.values()
+    known = tuple(delta.recorded(name) or 0 for name in record)
+    return (delta.recorded(log) or 0) >= end or known >= tuple(record.values())
 
 
 def _check(table: TableSchema) -> None:

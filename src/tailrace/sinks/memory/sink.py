@@ -25,6 +25,7 @@ class _Target:
     table: TableSchema
     rows: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
     end: int = -1
+    piece: tuple[int, int] = (-1, 0)
     chunks: dict[str, int] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
 
@@ -48,6 +49,8 @@ class MemoryTableSink(TableSink):
         done = plan is None or held.chunks.get(plan, -1) >= index
         if held.end >= progress.end and done:
             return Report(skipped=True)
+        if progress.part and held.piece >= (progress.end, progress.part):
+            return Report(skipped=True)
         rows = {} if net.reset else dict(held.rows)
         table, dropped = net.table, set[str]()
         if not net.reset:
@@ -66,7 +69,11 @@ class MemoryTableSink(TableSink):
                 rows[key] = _completed(table, row, rows.get(key))
                 written += 1
         held.table, held.rows, held.dropped = table, rows, dropped
-        held.end = progress.end if net.reset else max(held.end, progress.end)
+        if progress.part:
+            held.piece = (progress.end, progress.part)
+        else:
+            held.end = progress.end if net.reset else max(held.end, progress.end)
+            held.piece = (-1, 0) if net.reset else held.piece
         if plan is not None:
             held.chunks[plan] = index
         return Report(written=written, deleted=deleted)

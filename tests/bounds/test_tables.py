@@ -1,0 +1,60 @@
+"""A thousand tables take a little memory each, and no more."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.bounds.grounds import Ground, mirrored
+from tests.bounds.rig import JVM_MB, Home, Usage, bounded
+
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3600)]
+
+LARGE = int(os.environ.get("TAILRACE_BOUNDS_TABLES", "1000"))
+SMALL = LARGE // 10
+ROWS = 10
+CEILINGS = {"driver": 700.0, "jvm": JVM_MB, "capture": 450.0, "workers": 600.0}
+# What a table may take in the process that knows most of it.
+EACH_MB = 0.3
+
+
+def _names(count: int) -> list[str]:
+    return [f"t{number:04}" for number in range(count)]
+
+
+def _sums(name: str) -> str:
+    return f"SELECT count(*), CAST(sum(id) AS BIGINT), CAST(sum(n) AS BIGINT) FROM {name}"
+
+
+def _pipeline(tmp_path: Path, ground: Ground, count: int) -> tuple[Home, Usage, Usage]:
+    """A snapshot of so many tables, then a transaction that touches all of them."""
+    directory = tmp_path / f"of-{count}"
+    directory.mkdir()
+    home = Home(directory, ground.url)
+    tables = "\n".join(f'[[table]]\nname = "{name}"' for name in _names(count))
+    home.configure(tables, name=f"of_{count}")
+    snapshot = home.run(f"a snapshot of {count:,} tables", timeout=600)
+    ground.transaction(*(f"UPDATE {name} SET n = n + {count} WHERE id > 3" for name in _names(count)))
+    changes = home.run(f"changes of {count:,} tables", timeout=600)
+    wrong = [
+        name for name in _names(count) if mirrored(home.lake / name, _sums(name)) != ground.asked(_sums(name))
+    ]
+    assert wrong == []
+    return home, snapshot, changes
+
+
+def test_mirrors_of_a_thousand_tables_take_little_memory_each(tmp_path: Path, ground: Ground) -> None:
+    ground.transaction(
+        *(f"CREATE TABLE {name} (id BIGINT PRIMARY KEY, n BIGINT)" for name in _names(LARGE)),
+        *(f"INSERT INTO {name} SELECT i, i FROM {ground.series(1, ROWS)}" for name in _names(LARGE)),
+    )
+    ground.publish(_names(LARGE))
+    small_home, *small = _pipeline(tmp_path, ground, SMALL)
+    large_home, *large = _pipeline(tmp_path, ground, LARGE)
+    for few, many in zip(small, large, strict=True):
+        bounded(few, many, ceilings=CEILINGS, slack=EACH_MB * (LARGE - SMALL))
+    for home in (small_home, large_home):
+        shutil.rmtree(home.directory)
