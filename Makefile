@@ -53,10 +53,11 @@ bench-check: $(STAMP) ## Compare the ratios of the last run, or of a new one, wi
 profile: $(STAMP) ## Draw flame graphs of a pipeline (PIPELINE=tailrace.toml, the demonstration's; SECONDS=30)
 	@$(BIN)/python -m bench.profiling $(PIPELINE) $(if $(SECONDS),--seconds $(SECONDS))
 
-faults: $(STAMP) ## Run every test of the fault matrix, long ones too; write its record and docs/faults.md
+faults: $(STAMP) ## Run every test of the fault matrix and write docs/faults.md (LEFT=1: what has not passed yet)
 	@scripts/test-servers
 	@tests=$${TESTS:-$$($(BIN)/python -m tests.faults.rows)}; \
 		record="$(BIN)/python -m pytest -p tests.faults.recording --record-faults tests/faults/results.json"; \
+		test -z "$(LEFT)" || record="$$record --left"; \
 		$$record -n $(PROCESSES) --dist worksteal $$tests || $$record -n 0 --last-failed $$tests; code=$$?; \
 		$(BIN)/python -m tests.faults.recording; $(BIN)/python scripts/docs; exit $$code
 

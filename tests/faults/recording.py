@@ -5,6 +5,8 @@
 Outcomes are merged into the file, by the test's id: a run of a part leaves the rest as it was. There are no
 moments and no durations in it, so a run in which nothing changed changes nothing.
 
+With `--left` only what has not passed by that record is run: what a run that was broken off left over.
+
 With `--list-tests FILE` the ids of all tests that are collected are written down, and whether each is long.
 
     python -m tests.faults.recording
@@ -34,6 +36,7 @@ NOT_RUN = "not run"
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults")
     group.addoption("--record-faults", metavar="FILE", help="merge outcomes of the fault matrix into a file")
+    group.addoption("--left", action="store_true", help="leave out what the record says has passed")
     group.addoption("--list-tests", metavar="FILE", help="write the ids of the tests that are collected")
 
 
@@ -45,6 +48,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(Path(file)))
     if file := config.getoption("--list-tests"):
         config.pluginmanager.register(Lister(Path(file)))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not (config.getoption("--left") and (file := config.getoption("--record-faults"))):
+        return
+    known = read(Path(file))
+    passed = [item for item in items if known.get(item.nodeid) == "passed"]
+    config.hook.pytest_deselected(items=passed)
+    items[:] = [item for item in items if known.get(item.nodeid) != "passed"]
 
 
 class Lister:
