@@ -82,6 +82,9 @@ class Book:
         self._delivered: list[dict[str, Any]] = []
         self._settled: Place = (-1, -1)
         self._repeated: Place | None = None
+        # Keys that a mirror has, as far as the feed tells; positions of changes that change it.
+        self._mirrored: set[int] = set()
+        self._effective: set[int] = set()
         self.places: list[int] = []
         self.changes = 0
 
@@ -135,6 +138,7 @@ class Book:
         if change["op"] != "d" and (key, number) in self._failed:
             raise Violation("O2", f"key {key}: number {number} was rolled back and delivered")
         if not from_log(change):
+            self._mirror(change, key)
             return
         place, text = (change["position"], change["seq"]), json.dumps(change, sort_keys=True)
         if place <= self._settled:
@@ -147,8 +151,29 @@ class Book:
         if self._seen and place < next(reversed(self._seen)):
             raise Violation("O2", f"{place} came first after {next(reversed(self._seen))}")
         self._seen[place] = text
+        if self._mirror(change, key):
+            self._effective.add(place[0])
         if key is not None and key < BULK:
             self._delivered.append(change)
+
+    def _mirror(self, change: dict[str, Any], key: int | None) -> bool:
+        """Whether a mirror gets a version for the change.
+
+        A snapshot may have read the table after a delete that the log tells of later: nothing is left to
+        delete then.
+        """
+        match change["op"]:
+            case "s" | "t":
+                changed = bool(self._mirrored)
+                self._mirrored.clear()
+                return changed
+            case "d":
+                changed = key in self._mirrored
+                self._mirrored.discard(key or 0)
+                return changed
+            case _:
+                self._mirrored.add(key or 0)
+                return True
 
     def settle(self, *, clean: bool) -> None:
         """Compare at an idle point. `clean`: nothing since the last one excuses a repetition."""
@@ -165,11 +190,12 @@ class Book:
             pairs = [(key, told.get(key), wanted.get(key)) for key in keys[:2]]
             raise Violation("O2", f"key, delivered, committed: {pairs}, and {len(keys)} keys in all")
         self.changes += len(self._delivered)
-        self.places = sorted({place for place, _ in self._seen})
+        self.places = sorted(self._effective)
         if self._seen:
             self._settled = max(self._seen)
         self._began = True
         self._seen, self._delivered, self._wanted, self._repeated = {}, [], {}, None
+        self._effective = set()
 
 
 class Watch(Sampler):

@@ -50,6 +50,18 @@ def test_what_was_committed_and_told_in_order_is_right(feed: Feed) -> None:
     assert feed.book.changes == 4
 
 
+def test_a_delete_of_what_a_snapshot_did_not_find_any_more_is_no_version_of_a_mirror(feed: Feed) -> None:
+    feed.book.committed([["put", 2, 1], ["del", 2, 2], ["put", 3, 1], ["del", 3, 2]])
+    first = feed.tell("c", 2, 1)
+    feed.tell("s", 0, 0)
+    feed.tell("r", 1, 1)
+    feed.tell("d", 2, 1)
+    last = feed.tell("c", 3, 1)
+    gone = feed.tell("d", 3, 1)
+    feed.settle()
+    assert feed.book.places == [first, last, gone]
+
+
 def test_a_lost_change_is_caught(feed: Feed) -> None:
     feed.book.committed([["put", 1, 2], ["put", 1, 3]])
     feed.tell("u", 1, 3)
