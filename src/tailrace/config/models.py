@@ -162,7 +162,7 @@ class Batch(Section):
     max_rows: Count = Field(default=200_000, ge=1, description="At most so many changes a micro-batch.")
     max_bytes: Size = Field(
         default=64 * 1024**2,
-        description="At most so many bytes of changes a micro-batch; a larger transaction is written in pieces of it.",
+        description="At most so many bytes a micro-batch; a larger transaction is written in such pieces.",
     )
 
 
