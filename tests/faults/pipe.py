@@ -105,6 +105,14 @@ class Pipe:
         return self.log.read_text(errors="replace")[-3000:]
 
 
+def gone(pid: int) -> bool:
+    """Whether a process has ended; who started it may not have noticed."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def environment(variables: dict[str, str]) -> dict[str, str]:
     """For processes of the rig: they import the product and these tests."""
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])

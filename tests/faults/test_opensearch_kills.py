@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import psutil
 import pytest
 
 from tailrace import app
@@ -18,6 +17,7 @@ from tailrace.config import load_config
 from tests.faults.databases import Postgres
 from tests.faults.marks import databases
 from tests.faults.oracles import snapshot_left
+from tests.faults.pipe import gone
 from tests.faults.rig import Rig
 from tests.faults.searching import refills, search
 from tests.faults.test_documents import CHUNKS, FAMILY, arrive, documents, ready
@@ -156,7 +156,7 @@ def test_a_worker_of_spark_that_is_killed_while_it_writes_documents_is_replaced(
     pipe = r.start()
     worker = r.struck("document.after", timeout=START)["pid"]
     assert worker != pipe.process.pid, "the driver wrote them itself"
-    assert not psutil.pid_exists(worker) or psutil.Process(worker).status() == psutil.STATUS_ZOMBIE
+    wait_until(lambda: gone(worker), what="the end of the worker")
     r.run(*CHANGES)
     r.settle(timeout=START)
     assert pipe.process.poll() is None, "it was the same run all the time"

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.faults.marks import databases
 from tests.faults.oracles import changes_of
+from tests.faults.pipe import gone
 from tests.faults.rig import Rig
+from tests.support.waiting import wait_until
 
 Make = Callable[..., Rig]
 CHUNKS: dict[str, Any] = {"rows": 1000, "chunkRows": 100, "maxRowsPerTrigger": 200}
@@ -59,7 +60,7 @@ def test_a_life_with_kills_in_snapshot_commit_and_worker_and_a_clean_stop_ends_e
     worker = r.struck("read", timeout=START)["pid"]
     r.struck("flushed")
     assert worker != pipe.process.pid
-    assert not psutil.pid_exists(worker) or psutil.Process(worker).status() == psutil.STATUS_ZOMBIE
+    wait_until(lambda: gone(worker), what="the end of the worker")
     assert r.delta_version() == version, "the mirror knows the batch"
     again = places(r)[len(before) :]
     assert again == before[-len(again) :], "a replay, and nothing else"
