@@ -221,7 +221,7 @@ def effective(changes: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     A snapshot may have read a table after a delete that the log tells of later: there is nothing left to
     delete, and no version of the mirror for it.
     """
-    present: set[int] = set()
+    present: set[int | None] = set()
     for change in changes:
         key, op = (change["key"] or {}).get("key"), change["op"]
         if op in "st":
