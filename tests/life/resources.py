@@ -28,6 +28,8 @@ RATIO = 1.1
 SECONDS = 5.0
 # Fewer idle points than these in a quarter say nothing.
 POINTS = 4
+# A run that had to begin again in the steady part, after a fault that a supervisor mends, is young so long.
+WARM_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -213,8 +215,14 @@ def judged(samples: Sequence[Sample], source: str = "sqlite") -> list[Verdict]:
     for chapter in sorted({sample["chapter"] or 0.0 for sample in idle}):
         whole = [sample for sample in idle if (sample["chapter"] or 0.0) == chapter]
         steady = [sample for sample in whole if sample["steady"]]
+        parts = {
+            True: [
+                [one for one in part if (one["age"] or 0.0) >= WARM_SECONDS] for part in _quarters(steady)
+            ],
+            False: list(_quarters(whole)),
+        }
         for measure in MEASURES:
-            second, last = _quarters(steady if measure.process else whole)
+            second, last = parts[measure.process]
             if min(len(second), len(last)) < POINTS:
                 continue
             before, after = (_median(part, measure.name) for part in (second, last))

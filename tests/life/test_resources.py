@@ -11,7 +11,8 @@ from tests.life.resources import COLUMNS, MEASURES, Meter, Record, Sample, judge
 
 
 def sample(at: float, **values: float) -> Sample:
-    return {**dict.fromkeys(COLUMNS, 50.0), "at": at, "idle": 1.0, "chapter": 0.0, "steady": 1.0, **values}
+    told = {"at": at, "idle": 1.0, "age": 900.0, "chapter": 0.0, "steady": 1.0}
+    return {**dict.fromkeys(COLUMNS, 50.0), **told, **values}
 
 
 def grown(**values: float) -> set[str]:
@@ -61,6 +62,16 @@ def test_processes_are_judged_where_nobody_ends_them_and_disk_with_the_kills_too
     assert {name for name, verdict in found.items() if not verdict.flat} == {"jvm_mb"}
     assert found["jvm_mb"].second > 60
     assert sum(found["jvm_mb"].points) < sum(found["state_mb"].points)
+
+
+def test_a_run_that_began_a_moment_ago_is_not_what_an_old_one_is_compared_with() -> None:
+    """One began again in the second quarter, so that its memory was small there."""
+    samples = [sample(at, jvm_mb=90.0) for at in range(0, 3600, 30)]
+    for one in samples[30:56]:
+        one |= {"age": (one["at"] or 0.0) - 900, "jvm_mb": 90.0 if (one["at"] or 0.0) > 1080 else 40.0}
+    found = {verdict.measure.name: verdict for verdict in judged(samples)}
+    assert found["jvm_mb"].second == 90.0
+    assert found["jvm_mb"].flat
 
 
 def test_each_chapter_is_judged_by_itself() -> None:
