@@ -243,8 +243,9 @@ class World:
             raise Violation("O4", f"it did not stop within {patience:.0f} s\n{run.tail()}") from None
         run.clear()
         if code != 0:
-            # The stand-in may not have its handler yet.
-            if not (self.model.variant.engine == "loop" and code == -signal.SIGTERM):
+            # It may not have its handler yet: the command has it once it tells of Spark's start.
+            deaf = self.model.variant.engine == "loop" or not run.events("spark.starting")
+            if not (deaf and code == -signal.SIGTERM):
                 self._judge_end(run)
             self._dirty = True
         self.run = None
