@@ -20,7 +20,7 @@ from typing import Any
 from tests.faults.oracles import Violation
 from tests.life import plot, resources, shrink, trace
 from tests.life.actions import Fate, possible
-from tests.life.model import Variant
+from tests.life.model import Variant, done_of
 from tests.life.resources import MEASURES, MEGA, Meter, Record, Verdict, size_of
 from tests.life.trace import Action, Recorder, Trace
 from tests.life.world import World
@@ -201,7 +201,11 @@ def shrunk(path: Path, place: Path, *, budget: float, engine: str | None = None)
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
-    found = shrink.shrink(told.actions, fails, budget=budget, said=said)
+    def sense(actions: list[Action]) -> list[bool]:
+        return done_of(variant, actions)
+
+    variant = Variant.of(told.header)
+    found = shrink.shrink(told.actions, fails, budget=budget, sense=sense, said=said)
     place.mkdir(parents=True, exist_ok=True)
     trace.write(place / "shrunk.jsonl", told.header, found.actions)
     return found

@@ -6,7 +6,7 @@ trace is a life too: what lost its precondition is passed over there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -133,3 +133,13 @@ class Model:
                 self.disabled ^= {one["index"]}
             case "swap":
                 self.store = one["store"]
+
+
+def done_of(variant: Variant, actions: Iterable[Action]) -> list[bool]:
+    """Which of these are done when they are lived from the beginning, and which passed over."""
+    model, told = Model(variant), []
+    for one in actions:
+        told.append(model.allows(one))
+        if told[-1]:
+            model.take(one)
+    return told

@@ -28,14 +28,21 @@ def shrink(
     fails: Callable[[list[Item]], bool],
     *,
     budget: float,
+    sense: Callable[[list[Item]], list[bool]] = lambda part: [True] * len(part),
     clock: Callable[[], float] = time.monotonic,
     said: Callable[[str], None] = lambda _: None,
 ) -> Shrunk[Item]:
     """The fewest actions found that fail, in their order. A part that was tried is not tried again.
 
-    Pieces of halving size are left out, down to single actions.
+    Pieces of halving size are left out, down to single actions. `sense` says which actions of a part would be
+    done at all; the others are left out with what they depended on.
     """
     deadline = clock() + budget
+
+    def sensible(places: tuple[int, ...]) -> tuple[int, ...]:
+        told = sense([actions[at] for at in places])
+        return tuple(at for at, done in zip(places, told, strict=True) if done)
+
     tried: dict[tuple[int, ...], bool] = {}
 
     def holds(places: tuple[int, ...]) -> bool:
@@ -44,14 +51,14 @@ def shrink(
             said(f"{len(places)} of {len(actions)} actions: {'fails' if tried[places] else 'passes'}")
         return tried[places]
 
-    left = tuple(range(len(actions)))
+    left = sensible(tuple(range(len(actions))))
     size = max(1, len(left) // 2)
     while left:
         for start in range(0, len(left), size):
             if clock() >= deadline:
                 return Shrunk([actions[at] for at in left], len(tried), minimal=False)
             end = len(left) - start
-            without = left[: max(0, end - size)] + left[end:]
+            without = sensible(left[: max(0, end - size)] + left[end:])
             if without != left and holds(without):
                 left = without
                 break

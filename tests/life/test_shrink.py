@@ -53,6 +53,18 @@ def test_a_failure_that_needs_two_of_a_hundred_actions_is_found_in_a_few_dozen_t
     assert shrink(range(100), fails, budget=1e9, clock=fails.clock).tries < 60
 
 
+def test_what_makes_no_sense_without_another_action_goes_with_it_untried() -> None:
+    """Odd actions are done only after the one before them."""
+    fails = Predicate(20)
+
+    def sense(part: list[int]) -> list[bool]:
+        return [one % 2 == 0 or one - 1 in part for one in part]
+
+    found = shrink(range(40), fails, budget=1e9, sense=sense, clock=fails.clock)
+    assert found.actions == [20]
+    assert all(all(sense(list(part))) for part in fails.parts)
+
+
 def test_when_the_time_is_over_the_best_so_far_is_what_is_left() -> None:
     fails = Predicate(10, 50, 90)
     found = shrink(range(100), fails, budget=8, clock=fails.clock)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.life import trace
 from tests.life.actions import Fate, possible
-from tests.life.model import Model, Variant
+from tests.life.model import Model, Variant, done_of
 from tests.life.trace import Action, Recorder, action
 
 POSTGRES = Variant("postgres", "opensearch")
@@ -87,6 +87,13 @@ def test_what_lost_its_precondition_is_passed_over() -> None:
         assert not model.allows(one)
     model.take(action("add", table="wide", column="x1"))
     assert model.allows(action("drop", table="wide", column="x1"))
+
+
+def test_it_is_known_without_living_which_actions_of_a_part_are_done() -> None:
+    created = action("create", tables=[], rows=[], indexes={"i0": {}})
+    part = [created, action("wait", seconds=1), action("check"), action("wait", seconds=1), action("fell")]
+    assert done_of(Variant(), part) == [True, False, True, True, False]
+    assert done_of(Variant(), part[1:]) == [False] * 4
 
 
 def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
