@@ -42,12 +42,13 @@ def test_a_mirror_takes_rows_of_a_thousand_columns(ground: Ground, home: Home) -
     ground.publish(["items"])
     home.configure('[[table]]\nname = "items"')
     _insert(ground, 1, 10)
-    home.run("begin")
-    _insert(ground, 11, SMALL)
-    small = home.run(f"{SMALL:,} rows of 1,000 columns")
-    _insert(ground, SMALL + 1, SMALL + LARGE)
-    large = home.run(f"{LARGE:,} rows of 1,000 columns")
+    with home.running() as running:
+        running.phase("begin", 10)
+        what = "rows of 1,000 columns"
+        small = running.phase(f"{SMALL:,} {what}", SMALL, lambda: _insert(ground, 11, 10 + SMALL))
+        first = 11 + SMALL
+        large = running.phase(f"{LARGE:,} {what}", LARGE, lambda: _insert(ground, first, first + LARGE - 1))
     expected = ground.asked(SUMS)
-    assert expected[0][0] == SMALL + LARGE
+    assert expected[0][0] == 10 + SMALL + LARGE
     assert mirrored(home.lake / "items", SUMS) == expected
     bounded(small, large, ceilings=CEILINGS)

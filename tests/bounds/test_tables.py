@@ -36,9 +36,11 @@ def _pipeline(tmp_path: Path, ground: Ground, count: int) -> tuple[Home, Usage, 
     home = Home(directory, ground.url)
     tables = "\n".join(f'[[table]]\nname = "{name}"' for name in _names(count))
     home.configure(tables, name=f"of_{count}")
-    snapshot = home.run(f"a snapshot of {count:,} tables", timeout=600)
-    ground.transaction(*(f"UPDATE {name} SET n = n + {count} WHERE id > 3" for name in _names(count)))
-    changes = home.run(f"changes of {count:,} tables", timeout=600)
+    updates = [f"UPDATE {name} SET n = n + {count} WHERE id > 3" for name in _names(count)]
+    with home.running() as running:
+        snapshot = running.phase(f"a snapshot of {count:,} tables", count * ROWS)
+        touched = count * (ROWS - 3)
+        changes = running.phase(f"changes of {count:,} tables", touched, lambda: ground.transaction(*updates))
     wrong = [
         name for name in _names(count) if mirrored(home.lake / name, _sums(name)) != ground.asked(_sums(name))
     ]

@@ -47,7 +47,6 @@ def _begin(ground: Ground, home: Home, extra: str = "") -> None:
     ground.publish(["items"])
     _insert(ground, 0, 0)
     home.configure(f'[[table]]\nname = "items"\n{extra}')
-    home.run("begin")
 
 
 def _compare(ground: Ground, home: Home, count: int) -> None:
@@ -60,10 +59,12 @@ def _compare(ground: Ground, home: Home, count: int) -> None:
 @pytest.mark.long
 def test_a_mirror_takes_a_transaction_of_any_number_of_rows(ground: Ground, home: Home) -> None:
     _begin(ground, home)
-    _insert(ground, 1, SMALL)
-    small = home.run(f"{SMALL:,} rows", timeout=600)
-    _insert(ground, SMALL + 1, SMALL + LARGE)
-    large = home.run(f"{LARGE:,} rows", timeout=1800)
+    with home.running() as running:
+        running.phase("begin", 1)
+        small = running.phase(f"{SMALL:,} rows", SMALL, lambda: _insert(ground, 1, SMALL))
+        large = running.phase(
+            f"{LARGE:,} rows", LARGE, lambda: _insert(ground, SMALL + 1, SMALL + LARGE), timeout=1800
+        )
     _compare(ground, home, SMALL + LARGE + 1)
     bounded(small, large, ceilings=CEILINGS)
 
@@ -75,6 +76,7 @@ def test_without_spark_a_mirror_takes_a_transaction_of_any_number_of_rows(
     home, small, large = Home(tmp_path, ground.url, alone=True), SHORT // 10, SHORT
     # The transaction is several times as large as a batch, and ten times that.
     _begin(ground, home, '[batch]\nmax_bytes = "2MB"')
+    home.run("begin")
     _insert(ground, 1, small)
     few = home.run(f"{small:,} rows")
     _insert(ground, small + 1, small + large)

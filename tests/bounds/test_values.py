@@ -25,6 +25,10 @@ MEGABYTES = int(os.environ.get("TAILRACE_BOUNDS_VALUE_MB", "50"))
 SMALL, LARGE = 2, 12
 # Whoever has a value has it several times: as it came, decoded, as a part of something larger.
 CEILINGS = {"driver": 900.0, "jvm": JVM_MB + 512.0, "capture": 700.0, "workers": 900.0}
+# A value more or less may be on its way, and was copied on it; all of them would be many times that.
+SLACK = 3.0 * MEGABYTES
+# The store's SQLite has a document some twenty times: in JSON's reader, in its words, in temporary tables.
+DOCUMENTS = {**CEILINGS, "driver": 1500.0}
 SUMS = "SELECT id, length(body), md5(body) FROM items ORDER BY id"
 
 
@@ -57,25 +61,28 @@ def _equal(ground: Ground, home: Home, count: int) -> None:
 
 def test_a_mirror_takes_large_values_from_the_log(ground: Ground, home: Home) -> None:
     home.configure('[[table]]\nname = "items"', heap=1024)
-    home.run("begin")
-    _put(ground, 0, SMALL)
-    small = home.run(f"{SMALL} values of {MEGABYTES} MB in one transaction")
-    _put(ground, SMALL, LARGE)
-    large = home.run(f"{LARGE} values of {MEGABYTES} MB in one transaction")
-    _equal(ground, home, SMALL + LARGE)
-    bounded(small, large, ceilings=CEILINGS)
+    _put(ground, 0, 1)
+    with home.running() as running:
+        running.phase("begin", 1)
+        what = f"values of {MEGABYTES} MB in one transaction"
+        small = running.phase(f"{SMALL} {what}", SMALL, lambda: _put(ground, 1, SMALL))
+        large = running.phase(f"{LARGE} {what}", LARGE, lambda: _put(ground, 1 + SMALL, LARGE))
+    _equal(ground, home, 1 + SMALL + LARGE)
+    bounded(small, large, ceilings=CEILINGS, slack=SLACK)
 
 
 def test_a_mirror_takes_large_values_from_a_snapshot(ground: Ground, home: Home) -> None:
-    home.configure('[[table]]\nname = "items"', heap=1024)
+    home.configure('[[table]]\nname = "items"', heap=1024, name="few")
     _put(ground, 0, SMALL)
     small = home.run(f"a snapshot of {SMALL} values of {MEGABYTES} MB")
     for directory in (home.lake, home.state):
         shutil.rmtree(directory)
     _put(ground, SMALL, LARGE - SMALL)
+    # Another one: for the first the source keeps what was written since.
+    home.configure('[[table]]\nname = "items"', heap=1024, name="many")
     large = home.run(f"a snapshot of {LARGE} values of {MEGABYTES} MB")
     _equal(ground, home, LARGE)
-    bounded(small, large, ceilings=CEILINGS)
+    bounded(small, large, ceilings=CEILINGS, slack=SLACK)
 
 
 def test_a_store_of_documents_takes_large_values(ground: Ground, home: Home) -> None:
@@ -88,15 +95,15 @@ def test_a_store_of_documents_takes_large_values(ground: Ground, home: Home) -> 
         heap=1024,
     )
     _put(ground, 0, 1)
-    home.run("begin")
-    _put(ground, 1, SMALL)
-    small = home.run(f"{SMALL} documents of {MEGABYTES} MB")
-    _put(ground, 1 + SMALL, LARGE)
-    large = home.run(f"{LARGE} documents of {MEGABYTES} MB")
+    with home.running() as running:
+        running.phase("begin", 1)
+        what = f"documents of {MEGABYTES} MB"
+        small = running.phase(f"{SMALL} {what}", SMALL, lambda: _put(ground, 1, SMALL))
+        large = running.phase(f"{LARGE} {what}", LARGE, lambda: _put(ground, 1 + SMALL, LARGE))
     expected = {str(row[0]): row[2] for row in ground.asked(SUMS)}
     assert len(expected) == 1 + SMALL + LARGE
     assert _documents(home.directory / "docs.db") == expected
-    bounded(small, large, ceilings=CEILINGS)
+    bounded(small, large, ceilings=DOCUMENTS, slack=SLACK)
 
 
 def _documents(path: Path) -> dict[str, str]:
