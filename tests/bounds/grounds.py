@@ -23,6 +23,8 @@ class Ground(ABC):
     url: str
     # What may be kept when everything is acknowledged.
     little: int
+    # Whether what was written while capture waited comes as one group, which is taken whole.
+    groups = False
     # Numbers from :first to :last, as a table `n(i)`.
     numbers: str
 
@@ -58,6 +60,7 @@ class SqliteGround(Ground):
     """A file."""
 
     little = 100
+    groups = True
     numbers = (
         "(WITH RECURSIVE n(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM n WHERE i < {last})"
         " SELECT i FROM n)"

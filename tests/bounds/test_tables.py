@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3600)]
 LARGE = int(os.environ.get("TAILRACE_BOUNDS_TABLES", "1000"))
 SMALL = LARGE // 10
 ROWS = 10
-CEILINGS = {"driver": 700.0, "jvm": JVM_MB, "capture": 450.0, "workers": 600.0}
+CEILINGS = {"driver": 700.0, "jvm": JVM_MB, "capture": 450.0, "workers": 700.0}
 # What a table may take in the process that knows most of it.
 EACH_MB = 0.3
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(3600)
 LARGE = int(os.environ.get("TAILRACE_BOUNDS_ROWS", "5000000"))
 SMALL = LARGE // 10
 SHORT = int(os.environ.get("TAILRACE_BOUNDS_SHORT", "300000"))
-CEILINGS = {"driver": 700.0, "jvm": JVM_MB, "capture": 450.0, "workers": 500.0}
+CEILINGS = {"driver": 700.0, "jvm": JVM_MB, "capture": 450.0, "workers": 700.0}
 COLUMNS = "id BIGINT PRIMARY KEY, amount BIGINT NOT NULL, note VARCHAR(40) NOT NULL"
 NOTE = "'row ' || CAST((i * 7919) % 1000003 AS VARCHAR(20)) || ' of a large transaction'"
 # Whatever is lost, doubled or mixed up changes one of these.
