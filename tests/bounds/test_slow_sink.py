@@ -135,9 +135,13 @@ def test_a_sink_a_hundred_times_slower_holds_capture_up_and_costs_no_memory(
         running.phase("begin", 4 * TRANSACTION)
         small = behind(running, 1 + 4 * TRANSACTION, SMALL)
         large = behind(running, 1 + 4 * TRANSACTION + SMALL, LARGE, full=CHANGELOG_MB)
+        if ground.groups:
+            # SQLite's log is pruned in small pieces, and only while somebody runs.
+            wait_until(ground.settled, timeout=120, what="the pruning of the log")
         # The last batch is acknowledged with the next one, or at the end of the run.
     assert receiver.ids == list(range(1, 4 * TRANSACTION + SMALL + LARGE + 1))
     if not ground.groups:
         assert large.changelog <= CHANGELOG_MB + SLACK_MB
     bounded(small, large, ceilings=CEILINGS)
-    wait_until(ground.settled, what="the source letting go of its log")
+    if not ground.groups:
+        wait_until(ground.settled, what="the source letting go of its log")
