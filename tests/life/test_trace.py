@@ -128,3 +128,12 @@ def test_a_torn_last_line_is_left_out_and_any_other_is_an_error(tmp_path: Path) 
     path.write_text('{"life": 99}\n')
     with pytest.raises(ValueError, match="no trace"):
         trace.read(path)
+
+
+def test_a_message_is_done_as_it_is_told_with_and_without_a_configuration() -> None:
+    from tests.life.world import told_to_read
+
+    assert told_to_read("  remedy: tailrace snapshot --table 'people', then run again") == ["people"]
+    told = "  remedy: tailrace snapshot -c /tmp/a/tailrace.toml --table public.people, then run again"
+    assert told_to_read(f"{told}\n{told}") == ["public.people"]
+    assert told_to_read("error: people changed") == []

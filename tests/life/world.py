@@ -58,6 +58,11 @@ def lively(seconds: float = LIVELY_SECONDS) -> float:
     return seconds * min(4.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
+def told_to_read(text: str) -> list[str]:
+    """The tables of which a message asks for a snapshot; it names the configuration too where it must."""
+    return sorted(set(re.findall(r"tailrace snapshot [^\n]*?--table '?([\w.]+)", text)))
+
+
 class Ended(Exception):
     """The pipeline ended by itself. Not an assertion: who waits for a condition takes these for "not yet"."""
 
@@ -297,7 +302,7 @@ class World:
             self.counts["drift"] += 1
             if self.model.variant.source == "sqlite":
                 self._command("setup")
-            for table in set(re.findall(r"tailrace snapshot --table '?([\w.]+)", told)):
+            for table in told_to_read(told):
                 self._command("snapshot", "--table", table)
             return False
         raise Ended(f"it ended with {code}\n{run.tail()}")
