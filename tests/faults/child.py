@@ -97,7 +97,8 @@ def documented(spec: PipelineSpec, file: Path, settings: dict[str, Any]) -> Pipe
         indexes = indexes_of(config, capture)
         needs = document_needs(capture, indexes, refs, spec.mirrors, spec.feeds)
     names = json.dumps([str(ref) for ref in refs])
-    inner: DocumentSink = SqliteSink(SqliteStoreConfig(str(file.parent / "docs.db"), **settings["store"]))
+    store = {"path": str(file.parent / "docs.db"), **settings["store"]}
+    inner: DocumentSink = SqliteSink(SqliteStoreConfig(**store))
     if settings["search"] is not None:
         inner = OpenSearchSink(OpenSearchConfig(**settings["search"]))
     late = settings["late"]

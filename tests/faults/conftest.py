@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.faults.databases import Ledger, Postgres, Sqlite
+from tests.faults.disks import mounted
 from tests.faults.marks import kinds
 from tests.faults.rig import Rig
 from tests.support.httpproxy import HttpProxy, http_proxy_to
@@ -61,6 +62,13 @@ def rig(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> Iterator[C
             return one
 
         yield make
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of two megabytes."""
+    with mounted(tmp_path / "disk", "2m") as place:
+        yield place
 
 
 @pytest.fixture

@@ -50,6 +50,10 @@ TABLES = (
 )
 
 
+# What a cluster gives at once.
+PAGE = 10_000
+
+
 @dataclass(frozen=True)
 class Search:
     """A cluster in place of the store: a client of it, what its indexes begin with, the sink's settings."""
@@ -62,20 +66,20 @@ class Search:
 class Documents:
     """The index `ledger` of a rig: its tables, its configuration, its store, its oracle.
 
-    `settings` are lines of its `[[index]]`. The store is a file, or the cluster of `search`.
+    `settings` are lines of its `[[index]]`. The store is the file `store`, or the cluster of `search`.
     """
 
     def __init__(
-        self, directory: Path, ledger: Ledger, settings: str = "", search: Search | None = None
+        self, directory: Path, ledger: Ledger, settings: str, search: Search | None, store: str | None
     ) -> None:
         self._ledger, self._search, self._directory = ledger, search, directory
-        self.store = directory / "docs.db"
+        self.store = Path(store or directory / "docs.db")
         self.index = f"{search.prefix}ledger" if search is not None else "ledger"
         ledger.run(*TABLES)
         if isinstance(ledger, Postgres):
             ledger.admin("ALTER PUBLICATION tailrace ADD TABLE lines, words")
         (directory / "ledger.schema.yml").write_text(SCHEMA)
-        head, kept = "", 'type = "sqlite"\npath = "docs.db"'
+        head, kept = "", f'type = "sqlite"\npath = "{self.store}"'
         if search is not None:
             head, kept = (
                 f'prefix = "{search.prefix}"',
@@ -101,8 +105,15 @@ class Documents:
 
     def _searched(self) -> list[tuple[Any, ...]]:
         assert self._search is not None
-        body = {"size": 10_000, "version": True}
-        hits = self._search.client.do("POST", f"/{self.index}/_search", body)["hits"]["hits"]
+        client, body = self._search.client, {"size": PAGE, "version": True}
+        hits = client.do("POST", f"/{self.index}/_search", body)["hits"]["hits"]
+        if len(hits) == PAGE:
+            found, hits = client.do("POST", f"/{self.index}/_search?scroll=1m", body), []
+            while more := found["hits"]["hits"]:
+                hits += more
+                going = {"scroll": "1m", "scroll_id": found["_scroll_id"]}
+                found = client.do("POST", "/_search/scroll", going)
+            client.do("DELETE", "/_search/scroll", {"scroll_id": found["_scroll_id"]})
         return [(hit["_id"], hit["_version"], json.dumps(hit["_source"])) for hit in hits]
 
     def read(self) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class Rig:
         self.sampler = Sampler(ledger, self.checkpoint, self.lake, self.feed)
         self.documents: Documents | None = None
         if documents is not None:
-            self.documents = Documents(directory, ledger, documents, search)
+            self.documents = Documents(directory, ledger, documents, search, (store or {}).get("path"))
         if rows:
             self.insert(1_000_000, rows)
 

@@ -192,12 +192,11 @@ KEPT = (
                 "test_ten_thousand_changes_with_one_position_are_not_parted_by_a_restart",
                 "test_spark.py::test_a_large_transaction_survives_a_kill_while_it_is_read",
             ),
-        ),
-        open=same(
-            "not tried with documents; one row that touches 200,000 of them takes bounded memory"
-            " (`engine/test_documents_hot.py`)",
-            STORE,
-            OPENSEARCH,
+            *rig(
+                "test_opensearch_kills.py::"
+                "test_a_transaction_in_pieces_survives_kills_between_them_and_its_documents_are_right",
+                on=IN_BOTH,
+            ),
         ),
     ),
     Row(
@@ -337,6 +336,12 @@ KEPT = (
                 "test_state.py::test_a_full_checkpoint_disk_ends_the_run_and_heals",
             ),
             *rig(
+                "test_documents.py::"
+                "test_a_full_disk_of_the_store_acknowledges_nothing_and_heals_when_space_is_freed",
+                "test_documents.py::test_a_kill_while_the_disk_of_the_store_is_full_leaves_no_torn_document",
+                on=IN_STORE,
+            ),
+            *rig(
                 "test_opensearch.py::test_a_cluster_whose_disk_is_full_is_waited_for_and_healed_by_space",
                 on=(OPENSEARCH,),
             ),
@@ -346,7 +351,6 @@ KEPT = (
                 on=(OPENSEARCH,),
             ),
         ),
-        open={STORE: "the state's disk is tried without documents, and the store's own disk was not filled"},
     ),
     Row(
         36,

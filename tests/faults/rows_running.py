@@ -305,7 +305,7 @@ RUNNING = (
         (
             *rig(
                 "test_delivery.py::test_a_slow_sink_pauses_capture_within_its_bounds_and_nothing_is_lost",
-                on=(*CAPTURES, DELTA),
+                on=(*CAPTURES, DELTA, FEED, STORE),
             ),
             *rig(
                 "test_network.py::test_a_slow_sink_keeps_its_connection_and_its_slot_within_the_bounds",
@@ -317,7 +317,6 @@ RUNNING = (
                 on=IN_CLUSTER,
             ),
         ),
-        open=same("not tried by itself; a batch waits for its slowest sink, whichever that is", FEED, STORE),
     ),
     Row(
         17,

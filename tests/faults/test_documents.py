@@ -9,10 +9,12 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.faults.disks import fill
 from tests.faults.documents import Documents
 from tests.faults.marks import databases
 from tests.faults.oracles import snapshot_left
@@ -288,3 +290,40 @@ def test_documents_survive_kills_at_any_point(rig: Make, round_: int) -> None:
     r.start()
     r.settle()
     assert kills == 8
+
+
+@databases(long="postgres")
+def test_a_full_disk_of_the_store_acknowledges_nothing_and_heals_when_space_is_freed(
+    rig: Make, disk: Path
+) -> None:
+    r = ready(rig(rows=10, documents="", store={"path": str(disk / "docs.db")}))
+    held = documents(r).found().to_pydict()
+    ballast = fill(disk)
+    before = r.cursor()
+    r.insert(2_000_000, 2000)
+    r.points.arm("document.before", "block")
+    r.struck("document.before")
+    r.points.go("document.before")
+    r.stays(lambda: r.cursor() == before, 1.0)
+    assert r.pipe.process.poll() is None, "it waits"
+    assert documents(r).found().to_pydict() == held, "nothing is half there"
+    ballast.unlink()
+    r.settle()
+
+
+@pytest.mark.long
+def test_a_kill_while_the_disk_of_the_store_is_full_leaves_no_torn_document(rig: Make, disk: Path) -> None:
+    r = ready(rig(rows=10, documents="", store={"path": str(disk / "docs.db")}))
+    ballast = fill(disk)
+    r.points.arm("document.before", "kill")
+    r.insert(2_000_000, 2000)
+    r.pipe.died()
+    pipe, before = r.start(), r.cursor()
+    r.stays(lambda: r.cursor() == before, 1.0)
+    if pipe.process.poll() is None:
+        pipe.kill()
+    else:
+        assert pipe.ended()["error"] is not None, "it says that it cannot go on"
+    ballast.unlink()
+    r.start()
+    r.settle()

@@ -1,6 +1,6 @@
 """Kills at the points of a micro-batch and of a filling, with documents beside the mirror, in either store.
 
-Rows 1 to 5, 7 to 9, 11, 12, 18, 24 and 36 for the document store and for OpenSearch.
+Rows 1 to 5, 7 to 9, 11, 12, 18, 24, 27 and 36 for the document store and for OpenSearch.
 """
 
 from __future__ import annotations
@@ -160,6 +160,22 @@ def test_a_worker_of_spark_that_is_killed_while_it_writes_documents_is_replaced(
     r.run(*CHANGES)
     r.settle(timeout=START)
     assert pipe.process.poll() is None, "it was the same run all the time"
+
+
+def test_a_transaction_in_pieces_survives_kills_between_them_and_its_documents_are_right(
+    stored: Make,
+) -> None:
+    r = ready(stored(rows=10, documents="", maxBytesPerTrigger=100_000))
+    r.points.arm("document.after", "kill", least={"documents": 500})
+    # More than a capture hands on at once, so that there are pieces.
+    r.insert(2_000_000, 12_000, note=":" + "y" * 3000)
+    r.pipe.died()
+    # The mirror has the first piece: what it applies now is another one.
+    r.points.arm("apply.after", "kill", skipped=False, grown=True)
+    r.start().died()
+    r.run(*CHANGES)
+    r.start()
+    r.settle(timeout=120)
 
 
 def test_state_of_yesterday_converges_where_the_log_is_there_and_leaves_the_documents_right(

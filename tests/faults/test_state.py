@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.faults import oracles
-from tests.faults.disks import fill, mounted
+from tests.faults.disks import fill
 from tests.faults.marks import databases
 from tests.faults.rig import Rig
 from tests.support.waiting import wait_until
@@ -145,13 +145,6 @@ def test_state_that_cannot_be_read_is_an_error_and_not_taken_for_none(rig: Make)
         path.unlink()
         put_back(path, saved, status)
     assert refused_or_equal(r) is None, "and heals when it can be read again"
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of two megabytes."""
-    with mounted(tmp_path / "disk", "2m") as place:
-        yield place
 
 
 def test_a_full_state_disk_acknowledges_nothing_and_heals_when_space_is_freed(rig: Make, disk: Path) -> None:
