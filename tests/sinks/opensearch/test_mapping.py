@@ -103,6 +103,16 @@ FOUND = {
     "???": "",
 }
 
+# Every word must be there.
+ALL_WORDS = {
+    "C 01234": "1 2 3 13",
+    "c 01234 b": "13",
+    "2024 inv": "5",
+    "DE89 3704": "8",
+    "customer C-01234": "",
+    "C-01234": "1 2 3",
+}
+
 
 @pytest.mark.parametrize("analysis", ANALYSES)
 def test_an_identifier_is_found_by_its_parts_whatever_separates_them(shelves: Shelves, analysis: Any) -> None:
@@ -114,6 +124,9 @@ def test_an_identifier_is_found_by_its_parts_whatever_separates_them(shelves: Sh
         assert shelf.match("v", begun, "match_bool_prefix") == set(found.split())
     assert shelf.term("v.keyword", "C-01234") == {"1"}
     assert shelf.term("v.lower", "c-01234") == {"1"}
+    for asked, found in ALL_WORDS.items():
+        every = shelf.match("v", {"query": asked, "operator": "and"})
+        assert " ".join(sorted(every, key=int)) == found, asked
     # What has more of the words comes first.
     assert set(shelf.client.search(shelf.name, {"match": {"v": "C 01234"}})[:3]) == {"1", "2", "3"}
 
@@ -156,6 +169,12 @@ def test_an_ordered_enum_sorts_and_ranges_by_rank(shelves: Shelves) -> None:
     assert shelf.sorted({"v.rank": "desc"}) == ["5", "1", "4", "2", "6", "3"]
     assert shelf.between("v.rank", gte="silver", lte="gold") == {"1", "4"}
     assert shelf.between("v.rank", lt="silver") == {"2", "6"}
+    # A word that is no variant is found nowhere else, and never equal to another that is none.
+    assert shelf.term("v.rank", "gold") == {"1"}
+    assert shelf.term("v.rank", "other") == {"5"}
+    assert shelf.term("v.rank", "ruby") == set()
+    assert shelf.find({"query_string": {"query": "lovelace"}}) == set()
+    assert shelf.find({"multi_match": {"query": "lovelace", "fields": ["*"]}}) == set()
     assert shelf.term("v", "gold") == {"1"}
     assert shelf.term("v.lower", "GOLD") == {"1"}
     assert shelf.sorted("w") == ["2", "6", "1", "5", "4", "3"]
@@ -184,7 +203,7 @@ def test_any_texts_can_be_ranked(shelves: Shelves) -> None:
         "#",
     ]
     fields = " - enum: v\n   variants: " + json.dumps(variants, ensure_ascii=False)
-    shelf = shelves.of(fields, "v text", [[variant] for variant in (*variants, "A", "zzzz", "aa")])
+    shelf = shelves.of(fields, "v text", [[variant] for variant in (*variants, "A", "zzzz", "é" * 20_000)])
     assert shelf.sorted("v.rank")[: len(variants)] == [str(at) for at in range(1, len(variants) + 1)]
 
 

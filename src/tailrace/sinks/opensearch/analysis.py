@@ -58,6 +58,7 @@ def analysis_settings(analysis: Analysis, ranks: Sequence[tuple[str, ...]] = ())
             },
             IDENTIFIER_SEARCH: {
                 "type": "custom",
+                "char_filter": ["tailrace_unseparated"],
                 "tokenizer": "keyword",
                 "filter": [
                     "tailrace_words",
@@ -82,10 +83,13 @@ def analysis_settings(analysis: Analysis, ranks: Sequence[tuple[str, ...]] = ())
                     r"([\p{L}\p{M}]+)",
                 ],
             },
+            # Words one after the other, so that a query may ask for all of them, and all in one.
             "tailrace_words": {
-                "type": "pattern_capture",
-                "preserve_original": True,
-                "patterns": [r"(\S+)"],
+                "type": "word_delimiter",
+                "catenate_all": True,
+                "split_on_case_change": False,
+                "split_on_numerics": False,
+                "stem_english_possessive": False,
             },
             "tailrace_joined": {
                 "type": "pattern_replace",
@@ -108,6 +112,12 @@ def analysis_settings(analysis: Analysis, ranks: Sequence[tuple[str, ...]] = ())
             "tailrace_few": {"type": "limit", "max_token_count": _MOST_PARTS},
         },
         "char_filter": {
+            # Of what separates parts only blanks separate words.
+            "tailrace_unseparated": {
+                "type": "pattern_replace",
+                "pattern": r"[^\p{L}\p{M}\p{N}\s]+",
+                "replacement": "",
+            },
             # A document has the zeros that its source shows: 1.50.
             DIGITS: {
                 "type": "pattern_replace",
@@ -146,8 +156,9 @@ def _add_rank(settings: dict[str, Any], variants: tuple[str, ...]) -> None:
     }
     filters["tailrace_unranked"] = {
         "type": "pattern_replace",
-        "pattern": rf"(?s)^(?!{_RANKED}[0-9]+$).*$",
-        "replacement": _UNRANKED,
+        # With the text itself: or every word of a query would be every text that is no variant.
+        "pattern": rf"(?s)^(?!{_RANKED}[0-9]+$)(.*)$",
+        "replacement": f"{_UNRANKED}$1",
     }
     settings["normalizer"][name] = {"type": "custom", "char_filter": [name, "tailrace_unranked"]}
 

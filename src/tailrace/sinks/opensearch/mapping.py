@@ -181,7 +181,7 @@ def _kind(kind: str, variants: tuple[str, ...] = ()) -> dict[str, Any]:
         # All parts stand at one place, so its length would say nothing.
         "norms": False,
     }
-    rank = {"type": "keyword", "normalizer": rank_normalizer(variants)}
+    rank = {**keyword, "normalizer": rank_normalizer(variants)}
     kinds: dict[str, dict[str, Any]] = {
         "text": {**text, "fields": {"keyword": exact, "lower": lower}},
         "identifier": {**identifier, "fields": {"keyword": exact, "lower": lower}},
