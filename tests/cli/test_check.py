@@ -15,9 +15,10 @@ from tailrace.capture.contract import Finding
 from tailrace.cli.check import _show as show
 from tailrace.config import load_config
 from tests.cli.command import tailrace
+from tests.support.opensearch import Client, opensearch, opensearch_server, prefix
 from tests.support.postgres import Database, database, own_server, postgres
 
-__all__ = ["database", "own_server", "postgres"]
+__all__ = ["database", "opensearch", "opensearch_server", "own_server", "postgres", "prefix"]
 
 FILE = """
 [source]
@@ -56,6 +57,13 @@ def shop(tmp_path: Path) -> Path:
     (tmp_path / "tailrace.toml").write_text(FILE.format(url="sqlite:shop.db"))
     (tmp_path / "customers.schema.yml").write_text(SCHEMA)
     return tmp_path
+
+
+def to_opensearch(shop: Path, url: str, more: str = "", head: str = "") -> None:
+    """Let the documents go to a cluster."""
+    text = head + (shop / "tailrace.toml").read_text()
+    own = f'type = "opensearch"\nurl = "{url}"' + more
+    (shop / "tailrace.toml").write_text(text.replace('type = "sqlite"\npath = "documents.db"', own))
 
 
 def found(shop: Path, *, offline: bool = False) -> list[Finding]:
@@ -152,14 +160,47 @@ def test_a_sink_of_documents_that_does_not_answer_is_an_error_and_is_not_waited_
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        text = (shop / "tailrace.toml").read_text()
-        text = text.replace('type = "sqlite"\npath = "documents.db"', f'type = "opensearch"\nurl = "{url}"')
-        (shop / "tailrace.toml").write_text(text)
+        to_opensearch(shop, url)
         (error,) = [one for one in found(shop) if one.severity == "error"]
     assert (error.code, error.place) == ("sink", url)
     assert "it cannot be reached" in error.message
     assert "[sinks." in (error.remedy or "")
     assert [one for one in found(shop, offline=True) if one.severity == "error"] == []
+
+
+def test_whatever_has_the_name_of_an_index_and_is_not_tailraces_is_an_error_each(
+    shop: Path, opensearch: Client, prefix: str
+) -> None:
+    with (shop / "tailrace.toml").open("a") as file:
+        for name in ("others", "free"):
+            file.write(f'[[index]]\nname = "{name}"\nschema = "customers.schema.yml"\n')
+    to_opensearch(shop, opensearch.url, head=f'prefix = "{prefix}"\n')
+    assert [one for one in found(shop) if one.severity == "error"] == []
+    opensearch.do("PUT", f"/{prefix}customers")
+    opensearch.do("PUT", f"/{prefix}foreign", {"aliases": {f"{prefix}others": {}}})
+    first, second = [one for one in found(shop) if one.severity == "error"]
+    assert (first.code, first.place) == (second.code, second.place) == ("sink", opensearch.url)
+    assert first.message.startswith(f"index {prefix}customers: an index has the name of the alias")
+    assert second.message.startswith(f"index {prefix}others: the alias leads to {prefix}foreign")
+    assert f"DELETE /{prefix}customers" in (first.remedy or "")
+    assert [one for one in found(shop, offline=True) if one.severity == "error"] == []
+
+
+def test_a_secret_that_is_written_out_is_told_at_its_line_offline_too(shop: Path) -> None:
+    to_opensearch(shop, "http://127.0.0.1:1", '\nusername = "ada"\npassword = "hidden-value"')
+    done = tailrace(shop, "check", "--offline")
+    assert done.returncode == 1
+    assert (
+        "tailrace.toml:8 (sinks.store.password): `password` of the sink store is written out" in done.stdout
+    )
+    assert "hidden-value" not in done.stdout
+    told = [one for one in found(shop) if one.severity == "error"]
+    assert [(one.code, Path(one.place or "").name) for one in told] == [
+        ("config", "tailrace.toml:8 (sinks.store.password)")
+    ]
+    refused = tailrace(shop, "run", "--once")
+    assert refused.returncode == 2
+    assert "tailrace.toml:8 (sinks.store.password)" in refused.stderr
 
 
 def test_postgresql_tells_what_the_index_needs_and_the_remedies_mend_it(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote as percent
@@ -112,22 +112,17 @@ def feed_sink_for(name: str, sink: Sink) -> FeedSink:
     raise ConfigError(f"the sink {name} takes no changes", remedy="mirror into it with [[table]]")
 
 
-def document_sink_for(
-    name: str,
-    sink: Sink,
-    *,
-    cluster: bool = False,
-    reference: Callable[..., str | None] = lambda *_: None,
-) -> DocumentSink:
-    """The sink that keeps documents or passes them on, from its section of the configuration.
+def document_sink_for(config: Config, name: str, *, cluster: bool = False) -> DocumentSink:
+    """The sink that keeps documents or passes them on, by its name in the configuration. Opens nothing.
 
-    In a `cluster` executors are on other machines. `reference` is `Config.reference`: secrets travel to
-    executors as what the file says in their place.
+    In a `cluster` executors are on other machines. Secrets travel to executors as what the file says in their
+    place.
     """
     from tailrace.config import OpenSearchSink, SqliteSink, StdoutSink
 
+    sink = config.sinks[name]
     if isinstance(sink, OpenSearchSink):
-        return _opensearch(name, sink, reference)
+        return _opensearch(config, name, sink)
     if isinstance(sink, SqliteSink):
         return document_store_for(sink, cluster=cluster)
     if isinstance(sink, StdoutSink):
@@ -137,7 +132,7 @@ def document_sink_for(
     raise ConfigError(f"the sink {name} takes no documents", remedy='use a sink with type = "sqlite"')
 
 
-def _opensearch(name: str, sink: OpenSearchSection, reference: Callable[..., str | None]) -> DocumentSink:
+def _opensearch(config: Config, name: str, sink: OpenSearchSection) -> DocumentSink:
     from tailrace.config.secrets import REMEDY
     from tailrace.sinks.opensearch import Credential, OpenSearchConfig, OpenSearchSink
 
@@ -145,12 +140,12 @@ def _opensearch(name: str, sink: OpenSearchSection, reference: Callable[..., str
         secret = getattr(sink, key)
         if secret is None:
             return None
-        written = reference("sinks", name, key)
+        written = config.reference("sinks", name, key)
         if written is None:
             raise ConfigError(
                 f"`{key}` of the sink {name} is written out, and would travel in Spark's plans",
                 remedy=REMEDY,
-                place=f"sinks.{name}.{key}",
+                place=config.place("sinks", name, key),
             )
         return Credential(secret.reveal(), reference=written)
 

@@ -44,10 +44,7 @@ def _sink(config: Config, names: Sequence[str]) -> DocumentSink:
     from tailrace.sinks.fanout import FanOut
 
     cluster = not config.spark.master.startswith("local")
-    sinks = {
-        name: document_sink_for(name, config.sinks[name], cluster=cluster, reference=config.reference)
-        for name in names
-    }
+    sinks = {name: document_sink_for(config, name, cluster=cluster) for name in names}
     return FanOut(sinks) if len(sinks) > 1 else next(iter(sinks.values()))
 
 

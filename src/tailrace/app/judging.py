@@ -25,6 +25,7 @@ from tailrace.model.errors import (
     SchemaDrift,
     SetupMissing,
     TailraceError,
+    Transient,
 )
 from tailrace.model.scheme import scheme_of
 from tailrace.model.table import TableRef
@@ -143,6 +144,9 @@ def check(config: Config, *, offline: bool = False) -> list[Finding]:
     found: list[Finding] = []
     with _told(found):
         opensearch_bodies(config)
+    for name in dict.fromkeys(name for index in config.indexes for name in index.sinks):
+        with _told(found):
+            document_sink_for(config, name)
     if offline:
         return found + indexes
     try:
@@ -152,7 +156,7 @@ def check(config: Config, *, offline: bool = False) -> list[Finding]:
             indexes = judge_indexes(config, capture)
             refs = _there(config, capture, found, indexes)
             found += judge(config, capture, refs)
-            for part in (mirrors_of, feeds_of, _document_sinks):
+            for part in (mirrors_of, feeds_of):
                 with _told(found):
                     part(config, capture, refs)
     except ConfigError as error:
@@ -163,16 +167,20 @@ def check(config: Config, *, offline: bool = False) -> list[Finding]:
 
 
 def _unanswered(config: Config) -> list[Finding]:
-    """Sinks that keep documents and cannot be asked for them: each is asked once, and told once."""
-    found: dict[str, Finding] = {}
+    """Sinks that keep documents and cannot be asked for them, or have something else in an index's place.
+
+    Each is asked once for an index, and not again where it does not answer. What is so for all is told once.
+    """
+    found: dict[tuple[str, str], Finding] = {}
+    silent: set[str] = set()
     for index in (one for one in config.indexes if one.enabled):
         for name in index.sinks:
             try:
-                sink = document_sink_for(name, config.sinks[name], reference=config.reference)
+                sink = document_sink_for(config, name)
             except ConfigError:
                 # It was told where the parts of the file are judged.
                 continue
-            if name in found or not sink.keeps:
+            if name in silent or not sink.keeps:
                 continue
             sink.hurry()
             try:
@@ -180,7 +188,10 @@ def _unanswered(config: Config) -> list[Finding]:
             except TailraceError as error:
                 place = error.place or f"sinks.{name}"
                 remedy = error.remedy or f"start it, or correct the settings of [sinks.{name}]"
-                found[name] = Finding("error", "sink", error.message, remedy=remedy, place=place)
+                told = Finding("error", "sink", error.message, remedy=remedy, place=place)
+                found.setdefault((name, error.message), told)
+                if isinstance(error, Transient):
+                    silent.add(name)
             finally:
                 sink.close()
     return list(found.values())
@@ -230,12 +241,6 @@ def opensearch_bodies(config: Config) -> dict[str, dict[str, Any]]:
                 )
                 bodies.setdefault(index.name, {})[name] = body
     return bodies
-
-
-def _document_sinks(config: Config, _: Capture, __: Sequence[TableRef]) -> None:
-    for index in config.indexes:
-        for name in index.sinks:
-            document_sink_for(name, config.sinks[name], reference=config.reference)
 
 
 def _there(

@@ -147,7 +147,7 @@ def _hashes(config: Config) -> dict[str, tuple[str | None, str | None]]:
 
 def _sink(config: Config, sink: str, name: str, known: IndexStatus | None) -> SinkLook:
     section = config.sinks[sink]
-    opened_sink = document_sink_for(sink, section, reference=config.reference)
+    opened_sink = document_sink_for(config, sink)
     try:
         if not opened_sink.keeps:
             return SinkLook(sink, section.type, keeps=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -350,6 +351,7 @@ class Config(Section):
 
     _path: Path = PrivateAttr(default=Path("tailrace.toml"))
     _references: dict[lines.Path, str] = PrivateAttr(default_factory=dict)
+    _places: Callable[[lines.Path], str] | None = PrivateAttr(default=None)
     _locked: bool = PrivateAttr(default=False)
 
     @property
@@ -389,6 +391,10 @@ class Config(Section):
         does not travel.
         """
         return self._references.get(path)
+
+    def place(self, *path: str | int) -> str:
+        """Where a key got its value: `tailrace.toml:12 (source.url)`, or the name of a variable or flag."""
+        return ".".join(map(str, path)) if self._places is None else self._places(path)
 
     def shown(self) -> dict[str, Any]:
         """The whole configuration as it may be printed: references as written, secrets masked."""

@@ -176,7 +176,7 @@ class Generations:
             )
         for _ in range(_STEPS):
             found = self.find(index)
-            self._refuse(index, found)
+            self.refuse(index, found)
             shown = [one for one in found.generations if one.shown]
             mine = next((one for one in found.generations if one.place == place), None)
             if mine is None:
@@ -224,7 +224,7 @@ class Generations:
         recorded = False
         for _ in range(_STEPS):
             found = self.find(index)
-            self._refuse(index, found)
+            self.refuse(index, found)
             mine = found.writable(marker.generation)
             if mine is None:
                 raise Missing(marker.generation)
@@ -305,7 +305,8 @@ class Generations:
             place=self._client.place,
         )
 
-    def _refuse(self, index: str, found: Found) -> None:
+    def refuse(self, index: str, found: Found) -> None:
+        """NeedsOperator where something that is not Tailrace's stands in the way."""
         if found.foreign is not None:
             raise NeedsOperator(
                 f"index {index}: {found.foreign}",

@@ -82,7 +82,10 @@ class OpenSearchSink(DocumentSink):
 
     def look(self, index: str) -> Held:
         opened = self._begin()
-        shown = opened.generations.find(index).shown
+        there = opened.generations.find(index)
+        # Readers see what somebody else made, and a run would refuse it.
+        opened.generations.refuse(index, there)
+        shown = there.shown
         if shown is None:
             return Held()
         marker = shown.marker if opened.generations.fits(shown) else None
