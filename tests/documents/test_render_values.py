@@ -434,6 +434,45 @@ def test_reads_a_point_from_one_column(source: PostgresSource, build: Build) -> 
         assert found[str(row)] == {f"v{at}": point for at in range(len(POINTS))}
 
 
+TEXT_POINTS: list[tuple[str, Any]] = [
+    ("1.5,2", (Decimal("1.5"), 2)),
+    (" 5 , 4.5 ", (5, Decimal("4.5"))),
+    ('{"lat":60,"lon":5}', (60, 5)),
+    ("[10.7,59.9]", (Decimal("59.9"), Decimal("10.7"))),
+    ('\t{ "at": "a, {b}", "lon" : "2", "ok": true, "lat" : -1.5e1 }\n', (Decimal("-15"), 2)),
+    (' [ 4.5 , "5", 9 ] ', (5, Decimal("4.5"))),
+    ('{"lat":1.5,"lon":2,"lat":7}', (Decimal("1.5"), 2)),
+    ('{"a":"lat","lat":"lon","lon":2}', None),
+    ('{"lat":null,"lon":2}', None),
+    ('{"lat":1}', None),
+    ("{}", None),
+    ("[1]", None),
+    ("[]", None),
+    ("{'lat':1,'lon':2}", None),
+    ('{"lat":1,"lon":2', None),
+    ('{"lat":1,"lon":2} x', None),
+    ('{"lat":1,"lon":2,}', None),
+    ('{"lat":01,"lon":2}', None),
+    ("[1,2", None),
+    ("[1,2] x", None),
+    ('{"lat":1,"lon":2} }', None),
+    ("9;10", None),
+    ("1,2,3", None),
+    ("", None),
+    (None, None),
+]
+
+
+def test_reads_a_point_from_a_text_alike_everywhere(either: Source, build: Build) -> None:
+    either.sql("DROP TABLE IF EXISTS t", "CREATE TABLE t (id int PRIMARY KEY, v varchar(99), c char(99))")
+    either.insert("t", *((row, text, text) for row, (text, _) in enumerate(TEXT_POINTS)))
+    plan = root(either.table("t"), Member("v", Geo(column="v")), Member("c", Geo(column="c")))
+    found = build(either, plan)
+    for row, (text, point) in enumerate(TEXT_POINTS):
+        shown = point and dict(zip(("lat", "lon"), point, strict=True))
+        assert found[str(row)] == {"v": shown, "c": shown}, text
+
+
 def test_sums_and_compares_numbers_only(build: Build) -> None:
     source = SqliteSource()
     source.sql("CREATE TABLE t (id int PRIMARY KEY, p int, r real, d decimal(10,2))")

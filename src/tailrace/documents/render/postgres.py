@@ -14,7 +14,7 @@ from tailrace.documents.plan import Aggregate, Kind, Transform
 from tailrace.documents.render.dialect import BLANKS, Dialect, Sort, Sql, Totals
 from tailrace.documents.render.families import NUMBERS, base
 from tailrace.documents.render.literals import number_text, plain_text
-from tailrace.documents.render.patterns import JSON_NUMBER
+from tailrace.documents.render.patterns import FLAT_ARRAY, FLAT_OBJECT, JSON_NUMBER, of_member
 from tailrace.model.table import Column, ColumnType, TableRef, TableSchema
 
 _PLACEHOLDER = "\ue000tailrace-parameter\ue000"
@@ -186,9 +186,17 @@ class Postgres(Dialect):
                 for name, at in (("lat", 1), ("lon", 0))
             ]
         else:
+            # Before version 16 nobody tells whether a text is JSON but by failing.
             parts = [
-                f"CASE WHEN strpos({x}::text, ',') > 0 THEN split_part({x}::text, ',', {at}) END"
-                for at in (1, 2)
+                f"CASE WHEN {x}::text ~ {self.literal(FLAT_OBJECT)}"
+                f" THEN substring({x}::text FROM {self.literal(of_member(name))})"
+                f" WHEN {x}::text ~ {self.literal(FLAT_ARRAY)}"
+                f" THEN btrim(split_part({x}::text, ',', {at}), {_BLANKS} || '[]\"')"
+                f" WHEN strpos({x}::text, ',') > 0 THEN {part} END"
+                for name, at, part in (
+                    ("lat", 2, f"split_part({x}::text, ',', 1)"),
+                    ("lon", 1, f"substr({x}::text, strpos({x}::text, ',') + 1)"),
+                )
             ]
         lat, lon = (self.number(part, _TEXT) for part in parts)
         return lat, lon

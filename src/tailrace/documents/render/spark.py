@@ -14,7 +14,7 @@ from tailrace.documents.render.dialect import BLANKS, Dialect, Sort, Sql, Totals
 from tailrace.documents.render.families import NUMBERS, base, scale
 from tailrace.documents.render.foreign import checked, for_spark
 from tailrace.documents.render.literals import number_text, plain_text
-from tailrace.documents.render.patterns import JSON_NUMBER, MOMENT
+from tailrace.documents.render.patterns import FLAT_ARRAY, FLAT_OBJECT, JSON_NUMBER, MOMENT, of_member
 from tailrace.documents.render.postgres import zoned
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import Column, TableSchema
@@ -209,14 +209,30 @@ class Spark(Dialect):
         if column.native == "point":
             text = f"translate({x}, '()', '')"
             lat, lon = (f"split_part({text}, ',', {at})" for at in (2, 1))
-        else:
-            lat, lon = (
-                f"CASE WHEN {x} RLIKE '^[ \\t\\r\\n]*[{{]' THEN get_json_object({x}, '\\u0024.{name}')"
-                f" WHEN {x} RLIKE '^[ \\t\\r\\n]*[\\\\[]' THEN get_json_object({x}, '\\u0024[{at}]')"
-                f" WHEN instr({x}, ',') > 0 THEN split_part({x}, ',', {part}) END"
-                for name, at, part in (("lat", 1, 1), ("lon", 0, 2))
-            )
+            return self._digits(lat), self._digits(lon)
+        parts = f"split_part({x}, ',', 1)", f"substr({x}, instr({x}, ',') + 1)"
+        lat, lon = (
+            f"CASE {self._inside(x, column, name, at)} WHEN instr({x}, ',') > 0 THEN {part} END"
+            for name, at, part in zip(("lat", "lon"), (1, 0), parts, strict=True)
+        )
         return self._digits(lat), self._digits(lon)
+
+    def _inside(self, x: Sql, column: Column, name: str, at: int) -> Sql:
+        """Branches of a CASE for a coordinate in JSON, as the source finds it there."""
+        postgres, typed = self.source == "postgres", self.family(column) == "json"
+        flat = (
+            f"WHEN {x} RLIKE {self.literal(FLAT_OBJECT)}"
+            f" THEN regexp_extract({x}, {self.literal(of_member(name))}, 1)"
+            f" WHEN {x} RLIKE {self.literal(FLAT_ARRAY)}"
+            f" THEN trim(BOTH concat({_blanks()}, '[]\"') FROM split_part({x}, ',', {at + 1}))"
+        )
+        # It takes names in apostrophes too, and reads no further than the end of what it looks for.
+        valid = "" if postgres else f"try_parse_json(concat('[', {x}, ']')) IS NOT NULL AND "
+        whole = (
+            f"WHEN {valid}{x} RLIKE '^[ \\t\\r\\n]*[{{]' THEN get_json_object({x}, '\\u0024.{name}')"
+            f" WHEN {valid}{x} RLIKE '^[ \\t\\r\\n]*[\\\\[]' THEN get_json_object({x}, '\\u0024[{at}]')"
+        )
+        return whole if postgres and typed else flat if postgres else f"{flat} {whole}"
 
     def _digits(self, text: Sql) -> Sql:
         text = f"trim(BOTH {_blanks()} FROM {text})"
