@@ -202,6 +202,8 @@ def test_a_read_only_index_is_waited_for_and_the_remedy_is_told(
     through: Make, opensearch: Client, index: str
 ) -> None:
     sink = through(max_elapsed=0.3)
+    told: list[str] = []
+    sink.watch(lambda why, _seconds: told.append(why))
     sink.ensure(index, FIRST, MAPPING)
     (place,) = opensearch.indexes(index)
     block = "index.blocks.read_only_allow_delete"
@@ -210,6 +212,9 @@ def test_a_read_only_index_is_waited_for_and_the_remedy_is_told(
         with pytest.raises(Transient, match="read-only") as error:
             sink.write(batch_of(1, {"a": {"n": 1}}, index))
         assert "watermark" in (error.value.remedy or "")
+        assert told
+        assert all("read-only; remedy: free disk space" in why for why in told)
+        assert f", tried {len(told) + 1} times" in error.value.message
     finally:
         opensearch.do("PUT", f"/{place}/_settings", {block: None})
     assert sink.write(batch_of(1, {"a": {"n": 1}}, index)).written == 1

@@ -405,7 +405,24 @@ def test_reasons_of_servers_are_cut_to_kinds_and_fields() -> None:
         " 32,766 bytes"
     )
     assert reason({"type": "x", "reason": "value [secret] is bad"}) == "x"
+    hidden = "failed to parse field [n] in document with id '1'. Preview: 'object mapping for [secret]'"
+    assert reason({"type": "x", "reason": hidden}) == "x: field n"
     assert reason({}) == "refused"
+
+
+def test_keys_of_maps_that_cannot_be_fields_are_told_by_their_place(make: Make, index: str) -> None:
+    sink = make()
+    mapping = {"titles": {"type": "map", "values": "text", "nullable": True}}
+    sink.ensure(index, FIRST, mapping)
+    documents: dict[str, Any] = {
+        "empty": {"titles": {"": "x"}},
+        "dot": {"titles": {".": "x"}},
+        "both": {"titles": {"a": "x", "a.b": "y"}},
+    }
+    reasons = {one.id: one.reason for one in sink.write(batch_of(1, documents, index)).rejected}
+    assert reasons["empty"] == reasons["dot"]
+    assert reasons["empty"].endswith(": a key is empty, or nothing but dots")
+    assert "field titles.a is an object in one place and a value in another" in reasons["both"]
 
 
 def test_a_cluster_that_runs_no_pipelines_is_told(make: Make, index: str) -> None:

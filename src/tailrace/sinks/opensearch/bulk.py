@@ -57,6 +57,13 @@ _REFUSING = re.compile(r"processor|script|ingest")
 _OF_FIELD = re.compile(r"field \[([^\]\n]{1,200})\](?: of type \[([a-z_]{1,40})\])?")
 _OF_TERM = re.compile(r'immense term in field="([^"\n]{1,200})"')
 _STRICT = re.compile(r"dynamic introduction of \[([^\]\n]{1,200})\](?: within \[([^\]\n]{1,200})\])?")
+# At the beginning alone: further on may be a value.
+_OF_OBJECT = re.compile(
+    r"(?:object mapping for|can't merge a non object mapping"
+    r"|Could not dynamically add mapping for field \[[^\]\n]{1,200}\]\. Existing mapping for)"
+    r" \[([^\]\n]{1,200})\]"
+)
+_NAMELESS = re.compile(r"field name cannot (?:be an empty string|contain only)")
 _TWO_INDEXES = "no write index is defined for alias"
 _NO_PIPELINE = re.compile(r"^pipeline with id \[[^\]]*\] does not exist")
 
@@ -253,6 +260,10 @@ def reason(error: Mapping[str, Any]) -> str:
             places.append(f"field {within + '.' if within else ''}{found[1]} is not in the mapping")
         elif found := _OF_TERM.search(words):
             places.append(f"field {found[1]} has a value longer than 32,766 bytes")
+        elif found := _OF_OBJECT.match(words):
+            places.append(f"field {found[1]} is an object in one place and a value in another")
+        elif _NAMELESS.match(words):
+            places.append("a key is empty, or nothing but dots")
         elif found := _OF_FIELD.search(words):
             places.append(f"field {found[1]}{f' of type {found[2]}' if found[2] else ''}")
         step = step.get("caused_by")

@@ -163,13 +163,15 @@ class Patience:
         self._tries += 1
         late = time.monotonic() + wait > self._deadline
         if not late and self.waiting is not None:
-            self.waiting(f"{self._place}: {fault.reason}", wait)
+            remedy = f"; remedy: {fault.remedy}" if fault.remedy else ""
+            self.waiting(f"{self._place}: {fault.reason}{remedy}", wait)
         if late or self._hurried.wait(wait):
             if fault.after:
                 with _NOT_BEFORE_LOCK:
                     _NOT_BEFORE[self._place] = (time.monotonic() + fault.after, fault.reason)
+            often = f", tried {self._tries} times" if self._tries > 1 else ""
             raise Transient(
-                f"gave up for now after {self._tries} tries: {fault.reason}",
+                f"{fault.reason}{often}",
                 remedy=fault.remedy,
                 place=self._place,
             )
