@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ from tailrace import app
 from tailrace.cli.root import _run
 from tailrace.model.errors import UsageError
 from tests.engine.documenting import FEW, SCHEMA, Documents, filling
+from tests.support.opensearch import Client, opensearch, opensearch_server, prefix
+
+__all__ = ["opensearch", "opensearch_server", "prefix"]
 
 SHORT = SCHEMA.split("  - many_to_many", maxsplit=1)[0]
 
@@ -25,6 +30,13 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Documents:
     made.transaction(*filling(*FEW))
     made.index("customers")
     return made
+
+
+def to_opensearch(shop: Documents, url: str, prefix: str) -> None:
+    """Let the documents go to a cluster."""
+    shop.head = f'prefix = "{prefix}"\n'
+    shop.kept = f'[sinks.store]\ntype = "opensearch"\nurl = "{url}"\nreplicas = 0\n'
+    shop.config()
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -57,6 +69,7 @@ def test_an_index_that_was_never_filled_is_new_and_looking_makes_no_file(
             "documents": None,
             "problem": None,
             "keeps": True,
+            "gone": False,
         }
     ]
     assert run(capsys, "indexes")[1].splitlines()[:3] == [
@@ -106,6 +119,49 @@ def test_another_schema_in_the_file_is_told_before_the_run_and_since_when_reader
     assert f"stands still since {waits['still']['time']}" in said
     assert "(its schema changed)" in said
     assert "readers see what stands still since" in run(capsys, "status")[1]
+
+
+def test_a_sink_that_is_down_is_not_waited_for_and_the_state_says_that_it_does_not_tell(
+    shop: Documents, opensearch: Client, prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.index("others")
+    to_opensearch(shop, opensearch.url, prefix)
+    shop.run()
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        to_opensearch(shop, f"http://127.0.0.1:{nobody.getsockname()[1]}", prefix)
+        begun = time.monotonic()
+        code, said = run(capsys, "indexes")
+        assert time.monotonic() - begun < 20
+        found = look(capsys)
+    assert code == 0
+    position = found["position"]
+    lines = said.splitlines()
+    state = f"complete, as of position {position}, by the state directory: the sink store does not tell"
+    assert lines[1] == f"  state       {state}"
+    assert lines[2].startswith("  sink store  ")
+    assert "it cannot be reached" in lines[2]
+    assert said.count("it cannot be reached") == 2
+    assert (found["state"], "it cannot be reached" in found["sinks"][0]["problem"]) == ("complete", True)
+
+
+def test_an_index_that_somebody_deleted_is_gone_until_a_run_fills_it_again(
+    shop: Documents, opensearch: Client, prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to_opensearch(shop, opensearch.url, prefix)
+    shop.run()
+    assert look(capsys)["state"] == "complete"
+    opensearch.drop(f"{prefix}customers")
+    found = look(capsys)
+    assert (found["state"], found["sinks"][0]["gone"], found["served_hash"]) == ("gone", True, None)
+    said = run(capsys, "indexes")[1].splitlines()
+    assert said[1:3] == [
+        "  state       gone from the sink store: the next run fills it again",
+        "  sink store  nothing any more",
+    ]
+    shop.run()
+    found = look(capsys)
+    assert (found["state"], found["sinks"][0]["documents"]) == ("complete", FEW[0])
 
 
 def test_an_index_that_is_disabled_says_so(shop: Documents, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 from tailrace.app.backends import document_sink_for, opened
 from tailrace.app.operations import status
-from tailrace.model.errors import TailraceError
+from tailrace.model.errors import TailraceError, Transient
 
 if TYPE_CHECKING:
     from tailrace.config import Config, Index
     from tailrace.engine.documents.state import Still
     from tailrace.engine.status import IndexStatus, Status
+
+State = Literal["disabled", "new", "waiting", "filling", "complete", "gone"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class SinkLook:
     """What a sink has: the generation that readers see there, whether changes come to it, how many documents.
 
     `position` is that of its marker: it was complete there. `in_step`: changes come to it. A sink that keeps
-    nothing has none of this; one that does not answer has a `problem`.
+    nothing has none of this; one that does not answer has a `problem`. `gone`: by the pipeline's state it has
+    a complete generation, and it has none.
     """
 
     sink: str
@@ -33,21 +36,22 @@ class SinkLook:
     documents: int | None = None
     problem: str | None = None
     keeps: bool = True
+    gone: bool = False
 
 
 @dataclass(frozen=True)
 class IndexLook:
     """An index of the file.
 
-    `state` is `disabled`, `new` before its first run, or as `status` has it. `filling` is the generation that
-    is being filled, with how far that is. `schema_hash` is the file's and `served_hash` that of the documents
-    that readers see; where they differ a filling comes or is under way. `still` says since when what readers
-    see stands still.
+    `state` is `disabled`, `new` before its first run, `gone` where it was complete and a sink has nothing of
+    it any more, or as `status` has it. `filling` is the generation that is being filled, with how far that
+    is. `schema_hash` is the file's and `served_hash` that of the documents that readers see; where they
+    differ a filling comes or is under way. `still` says since when what readers see stands still.
     """
 
     index: str
     name: str
-    state: Literal["disabled", "new", "waiting", "filling", "complete"]
+    state: State
     root: str | None = None
     shown: str | None = None
     filling: str | None = None
@@ -82,7 +86,10 @@ def indexes(config: Config) -> IndexesLook:
     found = status(config)
     known = {one.index: one for one in found.indexes}
     hashes = _hashes(config)
-    looks = tuple(_look(config, one, known.get(config.prefix + one.name), hashes) for one in config.indexes)
+    sinks = _Sinks(config)
+    looks = tuple(
+        _look(config, one, known.get(config.prefix + one.name), hashes, sinks) for one in config.indexes
+    )
     return IndexesLook(config.name, _runs(found), looks)
 
 
@@ -91,10 +98,14 @@ def _runs(found: Status) -> bool:
 
 
 def _look(
-    config: Config, index: Index, known: IndexStatus | None, hashes: dict[str, tuple[str | None, str | None]]
+    config: Config,
+    index: Index,
+    known: IndexStatus | None,
+    hashes: dict[str, tuple[str | None, str | None]],
+    asked: _Sinks,
 ) -> IndexLook:
     name = config.prefix + index.name
-    sinks = tuple(_sink(config, sink, name, known) for sink in index.sinks)
+    sinks = tuple(asked.look(sink, name, known) for sink in index.sinks)
     if not index.enabled:
         return IndexLook(index.name, name, "disabled", sinks=sinks)
     wanted, problem = hashes[index.name]
@@ -103,12 +114,15 @@ def _look(
         return IndexLook(
             index.name, name, "new", schema_hash=wanted, served_hash=served, problem=problem, sinks=sinks
         )
-    if served is None and known.state == "complete":
+    state: State = known.state
+    if state == "complete" and any(one.gone for one in sinks):
+        state = "gone"
+    if served is None and state == "complete":
         served = known.schema_hash
     return IndexLook(
         index.name,
         name,
-        known.state,
+        state,
         root=known.root,
         shown=known.shown,
         filling=known.generation if known.state == "filling" else None,
@@ -145,25 +159,40 @@ def _hashes(config: Config) -> dict[str, tuple[str | None, str | None]]:
     return found
 
 
-def _sink(config: Config, sink: str, name: str, known: IndexStatus | None) -> SinkLook:
-    section = config.sinks[sink]
-    opened_sink = document_sink_for(config, sink)
-    try:
-        if not opened_sink.keeps:
-            return SinkLook(sink, section.type, keeps=False)
-        held = opened_sink.look(name)
-    except TailraceError as error:
-        return SinkLook(sink, section.type, problem=error.message)
-    finally:
-        opened_sink.close()
-    moves = known is not None and held.shown is not None and known.still is None and known.shown == held.shown
-    return SinkLook(
-        sink,
-        section.type,
-        held.shown,
-        held.marker is not None,
-        moves,
-        held.marker.position if held.marker is not None else None,
-        held.marker.schema_hash if held.marker is not None else None,
-        held.documents,
-    )
+class _Sinks:
+    """The sinks of a configuration, asked once for each index, and no more once they do not answer."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._silent: dict[str, str] = {}
+
+    def look(self, sink: str, name: str, known: IndexStatus | None) -> SinkLook:
+        kind = self._config.sinks[sink].type
+        if sink in self._silent:
+            return SinkLook(sink, kind, problem=self._silent[sink])
+        made = document_sink_for(self._config, sink)
+        if not made.keeps:
+            return SinkLook(sink, kind, keeps=False)
+        made.hurry()
+        try:
+            held = made.look(name)
+        except TailraceError as error:
+            if isinstance(error, Transient):
+                self._silent[sink] = error.message
+            return SinkLook(sink, kind, problem=error.message)
+        finally:
+            made.close()
+        if held.shown is None:
+            return SinkLook(
+                sink, kind, gone=known is not None and known.shown is not None and sink in known.sinks
+            )
+        return SinkLook(
+            sink,
+            kind,
+            held.shown,
+            held.marker is not None,
+            known is not None and known.still is None and known.shown == held.shown,
+            held.marker.position if held.marker is not None else None,
+            held.marker.schema_hash if held.marker is not None else None,
+            held.documents,
+        )

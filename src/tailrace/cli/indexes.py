@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,8 @@ def command(
     """Show each index: what readers see of it, what is being filled, and what it waits for.
 
     Asks the sinks which generation they show and how many documents it has, where that is cheap, and compares
-    the schema that it was filled with to the file's. Works while the pipeline runs and while it does not, and
-    disturbs neither.
+    the schema that it was filled with to the file's. A sink that does not answer is not waited for. Works
+    while the pipeline runs and while it does not, and disturbs neither.
 
     Example: `tailrace indexes --format json | jq '.indexes[] | select(.state != "complete")'`
     """
@@ -75,7 +76,12 @@ def _state(index: IndexLook) -> str:
         "waiting": f"waits for {index.waits_for}",
         "filling": "being filled",
         "complete": f"complete, as of position {index.position}",
+        "gone": f"gone from {_sinks([one for one in index.sinks if one.gone])}: the next run fills it again",
     }[index.state]
+    silent = [one for one in index.sinks if one.problem is not None]
+    if silent and index.state not in ("disabled", "gone"):
+        tell = "does not tell" if len(silent) == 1 else "do not tell"
+        words += f", by the state directory: {_sinks(silent)} {tell}"
     if index.requested:
         words += "; to be filled again: somebody asked for it"
     elif index.reason and index.state == "complete":
@@ -83,6 +89,11 @@ def _state(index: IndexLook) -> str:
     elif index.reason:
         words += f" ({index.reason})"
     return words
+
+
+def _sinks(some: Sequence[SinkLook]) -> str:
+    names = [one.sink for one in some]
+    return f"the sink{'' if len(names) == 1 else 's'} {' and '.join(names)}"
 
 
 def _filling(index: IndexLook) -> str:
@@ -102,6 +113,8 @@ def _sink(one: SinkLook) -> str:
     if one.problem is not None:
         return one.problem
     if one.shown is None:
+        if one.gone:
+            return "nothing any more"
         return "nothing yet" if one.keeps else "keeps nothing"
     parts = [f"shows {one.shown}"]
     if one.documents is not None:
