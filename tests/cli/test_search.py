@@ -114,6 +114,15 @@ def test_which_store_must_be_clear(place: Path, capsys: pytest.CaptureFixture[st
     assert (code, "no document store" in errors) == (2, True)
 
 
+def test_who_has_opensearch_is_told_to_search_there(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    search_sink = '[sinks.s]\ntype = "opensearch"\nurl = "http://127.0.0.1:9"\n'
+    (place / "tailrace.toml").write_text(
+        f'{CONFIG.split("[sinks", maxsplit=1)[0]}{search_sink}[[feed]]\ntables = ["*"]\n'
+    )
+    code, _, errors = search(capsys, "customers", "ada")
+    assert (code, "GET /customers/_search" in errors) == (2, True), errors
+
+
 def test_a_person_at_a_terminal_sees_matches_in_bold(place: Path) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(

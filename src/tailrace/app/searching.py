@@ -28,13 +28,18 @@ def search(
 
     Reads the file only: a running pipeline is not disturbed, and none needs to run.
     """
-    from tailrace.config import SqliteSink
+    from tailrace.config import OpenSearchSink, SqliteSink
 
     stores = {name: one for name, one in config.sinks.items() if isinstance(one, SqliteSink)}
+    if index in {one.name for one in config.indexes}:
+        index = config.prefix + index
+    remedy = 'add one, [sinks.documents] with type = "sqlite" and path = "documents.db"'
+    if any(isinstance(one, OpenSearchSink) for one in config.sinks.values()):
+        remedy = f"search OpenSearch itself: GET /{index}/_search?q=…; or {remedy}"
     if not stores:
         raise ConfigError(
             "the configuration has no document store to search in",
-            remedy='add one, [sinks.documents] with type = "sqlite" and path = "documents.db"',
+            remedy=remedy,
             place=str(config.path),
         )
     names = ", ".join(stores)
@@ -43,6 +48,4 @@ def search(
     if sink is not None and sink not in stores:
         raise UsageError(f"{sink} is no document store", remedy=f"those there are: {names}")
     store = stores[sink] if sink is not None else next(iter(stores.values()))
-    if index in {one.name for one in config.indexes}:
-        index = config.prefix + index
     return document_store_for(store).search(index, words, limit=limit, raw=raw)
