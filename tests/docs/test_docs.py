@@ -60,6 +60,15 @@ def test_every_configuration_shown_is_accepted(root: Path, tmp_path: Path) -> No
         load_config(tmp_path / "tailrace.toml", environ={"HOOK_TOKEN": "x"})
 
 
+def test_the_example_of_opensearch_is_accepted(root: Path, tmp_path: Path) -> None:
+    text = (root / "docs/opensearch.md").read_text(encoding="utf-8")
+    (schema,) = code_blocks(text, "yaml")
+    (tmp_path / "customers.schema.yml").write_text(schema.body)
+    for block in code_blocks(text, "toml"):
+        (tmp_path / "tailrace.toml").write_text(block.body)
+        load_config(tmp_path / "tailrace.toml", environ={"SEARCH_PASSWORD": "x"})
+
+
 @pytest.mark.spark
 def test_the_code_of_the_readme_runs_and_repeats_nothing(root: Path, tmp_path: Path) -> None:
     (block,) = runnable(root / "README.md")
