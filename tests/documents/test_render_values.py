@@ -434,7 +434,7 @@ def test_reads_a_point_from_one_column(source: PostgresSource, build: Build) -> 
         assert found[str(row)] == {f"v{at}": point for at in range(len(POINTS))}
 
 
-TEXT_POINTS: list[tuple[str, Any]] = [
+TEXT_POINTS: list[tuple[str | None, Any]] = [
     ("1.5,2", (Decimal("1.5"), 2)),
     (" 5 , 4.5 ", (5, Decimal("4.5"))),
     ('{"lat":60,"lon":5}', (60, 5)),
