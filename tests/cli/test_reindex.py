@@ -13,9 +13,11 @@ import pytest
 import tailrace as api
 from tailrace import app
 from tailrace.cli.root import _run
-from tailrace.model.errors import UsageError
+from tailrace.engine.heldup import HoldUps
+from tailrace.model.errors import DataError, UsageError
 from tests.engine.documenting import FEW, SCHEMA, Documents, filling
 from tests.support.opensearch import Client, opensearch, opensearch_server, prefix
+from tests.support.waiting import wait_until
 
 __all__ = ["opensearch", "opensearch_server", "prefix"]
 
@@ -162,6 +164,33 @@ def test_an_index_that_somebody_deleted_is_gone_until_a_run_fills_it_again(
     shop.run()
     found = look(capsys)
     assert (found["state"], found["sinks"][0]["documents"]) == ("complete", FEW[0])
+
+
+def test_what_holds_the_pipeline_up_is_told_while_it_runs_and_what_it_stopped_on_afterwards(
+    shop: Documents, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.run()
+    hold_ups = HoldUps(str(shop.config().state.directory))
+    with shop.running() as error:
+        wait_until(lambda: shop.status().running is not None)
+        hold_ups.waiting("other", "nobody answers")
+        assert look(capsys)["held_up"] is None
+        hold_ups.over({"other"})
+        hold_ups.waiting("store", "the disk is full")
+        held = look(capsys)["held_up"]
+        assert (held["sink"], held["reason"]) == ("store", "the disk is full")
+        told = f"waits for the sink store since {held['since']}: the disk is full"
+        assert f"held up     {told}" in run(capsys, "indexes")[1]
+        assert "20 documents, complete, held up" in run(capsys, "indexes")[1]
+        assert told in run(capsys, "status")[1]
+        assert error() is None
+    # Whoever has ended waits no longer.
+    assert "held up" not in run(capsys, "status")[1] + run(capsys, "indexes")[1]
+    hold_ups.stopped(DataError("index customers: 7 was refused"))
+    for command in ("status", "indexes"):
+        assert "7 was refused" in run(capsys, command)[1]
+    shop.run()
+    assert "7 was refused" not in run(capsys, "status")[1]
 
 
 def test_an_index_that_is_disabled_says_so(shop: Documents, capsys: pytest.CaptureFixture[str]) -> None:

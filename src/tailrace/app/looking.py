@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tailrace.app.backends import document_sink_for, opened
@@ -12,6 +12,7 @@ from tailrace.model.errors import TailraceError, Transient
 if TYPE_CHECKING:
     from tailrace.config import Config, Index
     from tailrace.engine.documents.state import Still
+    from tailrace.engine.heldup import HeldUp, Stopped
     from tailrace.engine.status import IndexStatus, Status
 
 State = Literal["disabled", "new", "waiting", "filling", "complete", "gone"]
@@ -46,7 +47,8 @@ class IndexLook:
     `state` is `disabled`, `new` before its first run, `gone` where it was complete and a sink has nothing of
     it any more, or as `status` has it. `filling` is the generation that is being filled, with how far that
     is. `schema_hash` is the file's and `served_hash` that of the documents that readers see; where they
-    differ a filling comes or is under way. `still` says since when what readers see stands still.
+    differ a filling comes or is under way. `still` says since when what readers see stands still, `held_up`
+    what the running pipeline waits for before changes come to it.
     """
 
     index: str
@@ -70,15 +72,17 @@ class IndexLook:
     outdated: bool = False
     problem: str | None = None
     sinks: tuple[SinkLook, ...] = ()
+    held_up: HeldUp | None = None
 
 
 @dataclass(frozen=True)
 class IndexesLook:
-    """All of them, and whether the pipeline runs."""
+    """All of them, whether the pipeline runs, and what the last run stopped on."""
 
     pipeline: str
     running: bool
     indexes: tuple[IndexLook, ...]
+    stopped: Stopped | None = None
 
 
 def indexes(config: Config) -> IndexesLook:
@@ -90,7 +94,14 @@ def indexes(config: Config) -> IndexesLook:
     looks = tuple(
         _look(config, one, known.get(config.prefix + one.name), hashes, sinks) for one in config.indexes
     )
-    return IndexesLook(config.name, _runs(found), looks)
+    wait = found.held_up
+    looks = tuple(
+        replace(look, held_up=wait)
+        if wait is not None and look.state != "disabled" and wait.sink in (None, *index.sinks)
+        else look
+        for look, index in zip(looks, config.indexes, strict=True)
+    )
+    return IndexesLook(config.name, _runs(found), looks, found.stopped)
 
 
 def _runs(found: Status) -> bool:

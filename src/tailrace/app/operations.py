@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tailrace.app.backends import capture_for, opened
@@ -135,7 +136,13 @@ def control_of_query(
 
 def status(config: Config) -> Status:
     """Where the pipeline stands, whether one runs or not. Takes no ownership and changes nothing."""
-    return control(config).status()
+    found = control(config).status()
+    if found.running is None and is_starting(config):
+        from tailrace.engine.heldup import held_up
+
+        # It asks its sinks before Spark is at work.
+        return replace(found, held_up=held_up(str(config.state.directory)), stopped=None)
+    return found
 
 
 def refuse_while_running(config: Config, *, patience: float = 0.0) -> None:

@@ -101,7 +101,8 @@ def mirrors_of(config: Config, capture: Capture, refs: Sequence[TableRef]) -> tu
                     f"the table {ref.name} cannot be mirrored as `{target}`: that is no name of a directory",
                     remedy='give it a name without / \\ %: `as = "…"` in its [[table]]',
                 )
-            mirrors[ref, table.sink] = Mirror(ref, target, sinks[table.sink], table.schema_changes)
+            mirror = Mirror(ref, target, sinks[table.sink], table.schema_changes, table.sink)
+            mirrors[ref, table.sink] = mirror
     places: dict[tuple[str, str], TableRef] = {}
     for (ref, sink), mirror in mirrors.items():
         other = places.setdefault((sink, mirror.target), ref)
@@ -127,5 +128,6 @@ def feeds_of(config: Config, capture: Capture, refs: Sequence[TableRef]) -> tupl
     feeds = []
     for feed in config.feeds:
         tables = frozenset(refs if "*" in feed.tables else _resolved(config, capture, feed.tables))
-        feeds.append(Feed(tables, feed_sink_for(feed.sink, config.sinks[feed.sink]), feed.snapshot))
+        sink = feed_sink_for(feed.sink, config.sinks[feed.sink])
+        feeds.append(Feed(tables, sink, feed.snapshot, feed.sink))
     return tuple(feeds)

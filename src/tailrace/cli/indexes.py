@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from tailrace.cli.options import AnswerFormat, ConfigPath, Format, LockPath, load, pasteable
-from tailrace.cli.screen import answers, columns, counted, messages, plain, seconds
+from tailrace.cli.screen import answers, columns, counted, messages, plain, seconds, waiting
 
 if TYPE_CHECKING:
     from tailrace.app.looking import IndexesLook, IndexLook, SinkLook
+    from tailrace.engine.heldup import HeldUp
 
 
 def command(
@@ -43,6 +44,9 @@ def command(
 
 def _show(found: IndexesLook) -> None:
     console = answers()
+    if found.stopped is not None:
+        plain(console, f"the pipeline stopped at {found.stopped.time}: {found.stopped.message}")
+        console.print()
     for at, index in enumerate(found.indexes):
         if at:
             console.print()
@@ -55,7 +59,9 @@ def _facts(index: IndexLook) -> list[tuple[str, str]]:
     facts = [("state", _state(index))]
     if index.filling is not None:
         facts.append(("filling", _filling(index)))
-    facts += [(f"sink {one.sink}", _sink(one)) for one in index.sinks]
+    facts += [(f"sink {one.sink}", _sink(one, index.held_up)) for one in index.sinks]
+    if index.held_up is not None:
+        facts.append(("held up", waiting(index.held_up)))
     if index.still is not None:
         why = f"stands still since {index.still.time}, position {index.still.position}"
         facts.append(("readers", f"{why}: its schema is not the file's any more"))
@@ -109,7 +115,7 @@ def _filling(index: IndexLook) -> str:
     return ", ".join(parts)
 
 
-def _sink(one: SinkLook) -> str:
+def _sink(one: SinkLook, wait: HeldUp | None) -> str:
     if one.problem is not None:
         return one.problem
     if one.shown is None:
@@ -121,7 +127,8 @@ def _sink(one: SinkLook) -> str:
         parts.append(counted(one.documents, "document"))
     # Readers see what is complete, or was, in the form that the settings asked for then.
     parts.append("complete" if one.complete else "not complete, or not as it would be stored now")
-    parts.append("in step" if one.in_step else "stands still")
+    held = wait is not None and wait.sink in (None, one.sink)
+    parts.append("stands still" if not one.in_step else "held up" if held else "in step")
     return ", ".join(parts)
 
 

@@ -6,13 +6,16 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from tailrace.model.errors import TailraceError
+
+if TYPE_CHECKING:
+    from tailrace.engine.heldup import HeldUp
 
 WIDE = 120
 LOG_REMEDY = "Spark's log: "
@@ -90,6 +93,12 @@ def columns(rows: Sequence[Sequence[str]], *, head: bool = False) -> list[Text]:
 def plain(console: Console, text: str, style: str = "") -> None:
     """A line in which nothing is markup."""
     console.print(Text(text, style=style))
+
+
+def waiting(wait: HeldUp) -> str:
+    """What holds a pipeline up, as a phrase."""
+    what = f"waits for the sink {wait.sink}" if wait.sink is not None else "waits"
+    return f"{what} since {wait.since}: {wait.reason}"
 
 
 def size(count: int) -> str:

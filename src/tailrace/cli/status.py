@@ -11,6 +11,7 @@ import typer
 
 from tailrace.cli.options import AnswerFormat, ConfigPath, Format, LockPath, load
 from tailrace.cli.screen import answers, columns, counted, seconds, size
+from tailrace.cli.screen import waiting as held
 
 if TYPE_CHECKING:
     from tailrace.engine.status import IndexStatus, Status, TableStatus
@@ -78,6 +79,10 @@ def _facts(found: Status, starting: bool) -> list[tuple[str, str]]:
         ]
         lag = ", ".join(part for part in known if part is not None) or "unknown"
     waiting = [("snapshots wait", found.snapshots_wait)] if found.snapshots_wait else []
+    if found.held_up is not None:
+        waiting.append(("held up", held(found.held_up)))
+    if found.stopped is not None:
+        waiting.append(("stopped", f"{found.stopped.time}: {found.stopped.message}"))
     if found.waits_for:
         waiting.append(("waits for", found.waits_for))
     return [

@@ -22,7 +22,7 @@ from tailrace.engine.progress import committed, is_committed
 from tailrace.engine.snapshots import SnapshotEvents
 from tailrace.engine.spec import PipelineSpec
 from tailrace.engine.writer import BatchWriter
-from tailrace.model.errors import TailraceError
+from tailrace.model.errors import StateOwned, TailraceError
 from tailrace.runtime.notices import Notices
 from tailrace.runtime.observer import Observer, Silence
 from tailrace.spark.crossing import cause
@@ -76,6 +76,16 @@ class Pipeline:
 
     def run(self, *, once: bool = False) -> RunResult:
         """Run until stopped, or with `once` until everything the source has now is written."""
+        try:
+            return self._run(once)
+        except StateOwned:
+            # What is there is another's.
+            raise
+        except TailraceError as error:
+            self._writer.hold_ups.stopped(error)
+            raise
+
+    def _run(self, once: bool) -> RunResult:
         self._writer.prepare()
         query = self._start(once)
         self._observer.event("pipeline.started", pipeline=self._spec.name, once=once)

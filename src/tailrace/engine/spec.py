@@ -28,6 +28,8 @@ class Mirror:
     target: str
     sink: TableSink
     schema_changes: SchemaPolicy = "evolve"
+    # The sink's name, for people.
+    called: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Feed:
     tables: frozenset[TableRef]
     sink: FeedSink
     snapshot: bool = True
+    called: str = ""
 
     def wants(self, batch: ChangeBatch) -> bool:
         """Whether the batch's table is one of the feed's."""

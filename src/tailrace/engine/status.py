@@ -18,6 +18,7 @@ from tailrace.changelog.owner import Owner, read_owner
 from tailrace.engine.deadletters import DIRECTORY as LETTERS
 from tailrace.engine.deadletters import DeadLetters
 from tailrace.engine.documents.state import IndexState, States, Still
+from tailrace.engine.heldup import HeldUp, Stopped, held_up, stopped_on
 from tailrace.engine.progress import committed, lately
 from tailrace.model.errors import NeedsOperator
 from tailrace.model.table import TableRef, shell_name
@@ -113,6 +114,9 @@ class Status:
     limits_unseen: list[str] = field(default_factory=list)
     # What the batch that is being read waits for.
     waits_for: str | None = None
+    # What the running pipeline waits for to write, and what the last run stopped on.
+    held_up: HeldUp | None = None
+    stopped: Stopped | None = None
 
 
 def read_status(
@@ -169,6 +173,8 @@ def read_status(
         snapshots_wait=wait.reason if wait is not None else None,
         limits_unseen=list(unseen),
         waits_for=hidden.reason if hidden is not None else None,
+        held_up=held_up(state) if running is not None else None,
+        stopped=stopped_on(state) if running is None else None,
     )
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from tailrace.changelog.filesystem import open_filesystem
 from tailrace.engine.documents.indexes import Batch, Indexes
 from tailrace.engine.documents.state import States
 from tailrace.engine.gate import Closed, Gate
+from tailrace.engine.heldup import HoldUps
 from tailrace.engine.progress import logged
 from tailrace.engine.quarantine import Quarantine
 from tailrace.engine.readers import Readers
@@ -35,6 +37,7 @@ from tailrace.model.table import SchemaChange, shell_name
 from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.observer import Observer
 from tailrace.sinks.contract import DocumentReport, Progress, Report
+from tailrace.sinks.fanout import FanOut
 from tailrace.spark.options import MAX_BYTES
 from tailrace.spark.plans import PlanStore
 
@@ -83,10 +86,16 @@ class BatchWriter:
         self._indexes = Indexes(spec, observer) if spec.indexes else None
         self._readers = Readers(spec.options.get("stateDir", ""))
         self._pool = ThreadPoolExecutor(PARALLEL_TABLES, thread_name_prefix="tailrace-mirror")
+        self.hold_ups = HoldUps(spec.options.get("stateDir", ""))
+        self._document_sinks = {"", *(name for index in spec.indexes for name in index.sinks)}
         for feed in spec.feeds:
-            feed.sink.watch(self._waiting)
+            feed.sink.watch(partial(self._waiting, feed.called))
         for index in spec.indexes:
-            index.sink.watch(self._waiting)
+            if isinstance(index.sink, FanOut):
+                for name, sink in index.sink.sinks.items():
+                    sink.watch(partial(self._waiting, name))
+            else:
+                index.sink.watch(partial(self._waiting, "".join(index.sinks[:1])))
         self.error: BaseException | None = None
         self.batches = 0
         self.rows = 0
@@ -104,6 +113,7 @@ class BatchWriter:
 
     def prepare(self) -> None:
         """Before the query starts: see that every index is, or will be, what it should be."""
+        self.hold_ups.begin()
         if self._indexes is not None:
             indexes = self._indexes
             self._patiently(lambda: indexes.prepare(logged(self._spec.checkpoint)))
@@ -216,7 +226,7 @@ class BatchWriter:
             feed.sink.flush()
             return report
 
-        self._patiently(send)
+        self._patiently(send, {feed.called})
 
     def _mirror(
         self,
@@ -260,14 +270,16 @@ class BatchWriter:
             if mirror.schema_changes == "stop" and any(steps):
                 raise SchemaDrift(f"table {mirror.table} changed: {whole(steps)}", place=str(mirror.table))
             changes = replace(changes, dropped=changes.dropped.union(first.dropped))
-        if not changes.reset and not self._patiently(lambda: mirror.sink.exists(mirror.target)):
+        if not changes.reset and not self._patiently(
+            lambda: mirror.sink.exists(mirror.target), {mirror.called}
+        ):
             if self._requested(mirror, begun):
                 return Report(skipped=True)
             raise NeedsOperator(
                 f"the mirror {mirror.target} of {mirror.table} is gone; changes alone cannot bring it back",
                 remedy=_snapshot(mirror),
             )
-        report = self._patiently(lambda: mirror.sink.apply(mirror.target, changes, progress))
+        report = self._patiently(lambda: mirror.sink.apply(mirror.target, changes, progress), {mirror.called})
         self._observer.event(
             "mirror.applied",
             table=str(mirror.table),
@@ -290,22 +302,30 @@ class BatchWriter:
     def _plans(self) -> PlanStore:
         return PlanStore(*open_filesystem(self._spec.options["stateDir"]))
 
-    def _waiting(self, message: str, seconds: float) -> None:
+    def _waiting(self, sink: str, message: str, seconds: float) -> None:
+        self.hold_ups.waiting(sink, message)
         self._observer.event("sink.retry", message=message, seconds=seconds)
 
-    def _patiently(self, call: Callable[[], Answer]) -> Answer:
-        """Retry passing faults of a sink with backoff; a stop ends the waiting."""
+    def _patiently(self, call: Callable[[], Answer], sinks: Collection[str] = ()) -> Answer:
+        """Retry passing faults of a sink with backoff; a stop ends the waiting.
+
+        `sinks` are those that the call needs. Without any it is about documents, and may ask the source too.
+        """
         deadline = time.monotonic() + self._spec.retry_seconds
         attempt = 0
         while True:
             try:
-                return call()
+                answer = call()
+                self.hold_ups.over(sinks or self._document_sinks)
+                return answer
             except Transient as error:
                 if time.monotonic() >= deadline or self._gate.closed:
                     raise
                 attempt += 1
                 delay = BACKOFF.delay(attempt)
-                self._waiting(error.message, delay)
+                reason = f"{error.place}: {error.message}" if error.place else error.message
+                self.hold_ups.waiting("".join(sinks), reason)
+                self._observer.event("sink.retry", message=error.message, seconds=delay)
                 self._gate.wait_closed(delay)
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tailrace import app
+from tailrace.model.errors import DataError
 from tailrace.sinks.opensearch import OpenSearchSink
 from tests.engine.documenting import FEW, SCHEMA, Documents, filling
 from tests.sinks.opensearch.sinks import config_of
@@ -69,13 +71,38 @@ def test_documents_equal_a_rebuild_though_requests_fail_and_answers_are_lost(
 def test_an_outage_is_told_while_it_lasts_and_nothing_is_lost(documents: Searched, proxy: HttpProxy) -> None:
     documents.run()
     with documents.running() as error:
+        wait_until(lambda: documents.status().running is not None)
         proxy.always("", Answer(503))
         documents.sql("INSERT INTO customers VALUES (500, 'late', 1)")
         wait_until(lambda: any("503" in event["message"] for event in documents.events("sink.retry")))
         assert error() is None
+        wait = documents.status().held_up
+        assert wait is not None
+        assert (wait.sink, "503" in wait.reason, proxy.url in wait.reason) == ("search", True, True)
+        (look,) = app.indexes(documents.config()).indexes
+        assert look.held_up is not None
+        assert look.held_up.since == wait.since
         proxy.clear()
         documents.settles(error=error)
+        wait_until(lambda: documents.status().held_up is None)
+    assert documents.status().stopped is None
     assert "500" in documents.ids(documents.name)
+
+
+def test_what_a_run_stopped_on_is_told_until_the_next_one_begins(
+    documents: Searched, proxy: HttpProxy
+) -> None:
+    documents.run()
+    proxy.always("_bulk", Refuse(lambda _: (400, "mapper_parsing_exception", "failed to parse")))
+    documents.sql("INSERT INTO customers VALUES (501, 'bad', 1)")
+    with pytest.raises(DataError):
+        documents.run()
+    found = documents.status().stopped
+    assert found is not None
+    assert (found.error, documents.name in found.message, "501" in found.message) == ("DataError", True, True)
+    proxy.clear()
+    documents.run()
+    assert documents.status().stopped is None
 
 
 def test_a_document_that_does_not_fit_becomes_a_dead_letter_with_its_reason(
