@@ -186,9 +186,9 @@ def test_what_holds_the_pipeline_up_is_told_while_it_runs_and_what_it_stopped_on
         assert error() is None
     # Whoever has ended waits no longer.
     assert "held up" not in run(capsys, "status")[1] + run(capsys, "indexes")[1]
-    hold_ups.stopped(DataError("index customers: 7 was refused"))
+    hold_ups.stopped(DataError("7 was refused", place="index customers"))
     for command in ("status", "indexes"):
-        assert "7 was refused" in run(capsys, command)[1]
+        assert "index customers: 7 was refused" in run(capsys, command)[1]
     shop.run()
     assert "7 was refused" not in run(capsys, "status")[1]
 

@@ -84,16 +84,16 @@ def _state(index: IndexLook) -> str:
         "complete": f"complete, as of position {index.position}",
         "gone": f"gone from {_sinks([one for one in index.sinks if one.gone])}: the next run fills it again",
     }[index.state]
-    silent = [one for one in index.sinks if one.problem is not None]
-    if silent and index.state not in ("disabled", "gone"):
-        tell = "does not tell" if len(silent) == 1 else "do not tell"
-        words += f", by the state directory: {_sinks(silent)} {tell}"
     if index.requested:
         words += "; to be filled again: somebody asked for it"
     elif index.reason and index.state == "complete":
         words += f"; to be filled again: {index.reason}"
     elif index.reason:
         words += f" ({index.reason})"
+    silent = [one for one in index.sinks if one.problem is not None]
+    if silent and index.state not in ("disabled", "gone"):
+        tell = "does not tell" if len(silent) == 1 else "do not tell"
+        words += f", by the state directory: {_sinks(silent)} {tell}"
     return words
 
 

@@ -72,7 +72,8 @@ class HoldUps:
         """The run ends with an error."""
         if self._where is not None:
             fs, root = self._where
-            wait = Wait(type(error).__name__, error.message, time.time())
+            message = f"{error.place}: {error.message}" if error.place else error.message
+            wait = Wait(type(error).__name__, message, time.time())
             remember(fs, f"{root}/{STOPPED}", wait)
 
     def _tell(self) -> None:
