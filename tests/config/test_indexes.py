@@ -302,5 +302,7 @@ def test_a_configuration_with_indexes_can_be_sent_and_compared(load: Load) -> No
     config = load(SOURCE + INDEX)
     sent: Config = pickle.loads(pickle.dumps(config))  # noqa: S301
     assert sent == config
+    # Where it stands in the file is no part of what it says.
+    assert load("# A comment.\n" + SOURCE + INDEX) == config
     assert sent.indexes[0].schema_ == config.indexes[0].schema_
     assert config.shown()["index"][0]["schema"].endswith("customers.schema.yml")

@@ -134,7 +134,7 @@ def understood(
         raise combined([*errors, *schemas.errors])
     if config is not None:
         config._path = absolute
-        config._places = places(written, layers.origins).place
+        config._places = places(written, layers.origins)
         config._references = {
             _joined(at): text for at, text in resolved.references.items() if not layers.covers(_joined(at))
         }

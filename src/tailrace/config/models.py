@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -42,6 +41,7 @@ from tailrace.model.secret import MASK, mask_url
 
 if TYPE_CHECKING:
     from tailrace.config.index import IndexSchema
+    from tailrace.config.problems import Places
 
 OnError = Literal["stop", "skip"]
 # A default that depends on other keys, so that `checks` gives it before the model sees the table.
@@ -351,7 +351,7 @@ class Config(Section):
 
     _path: Path = PrivateAttr(default=Path("tailrace.toml"))
     _references: dict[lines.Path, str] = PrivateAttr(default_factory=dict)
-    _places: Callable[[lines.Path], str] | None = PrivateAttr(default=None)
+    _places: Places | None = PrivateAttr(default=None)
     _locked: bool = PrivateAttr(default=False)
 
     @property
@@ -394,7 +394,7 @@ class Config(Section):
 
     def place(self, *path: str | int) -> str:
         """Where a key got its value: `tailrace.toml:12 (source.url)`, or the name of a variable or flag."""
-        return ".".join(map(str, path)) if self._places is None else self._places(path)
+        return ".".join(map(str, path)) if self._places is None else self._places.place(path)
 
     def shown(self) -> dict[str, Any]:
         """The whole configuration as it may be printed: references as written, secrets masked."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -25,11 +25,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Places:
-    """Says where a key got its value: in the file, by a variable, or by a flag."""
+    """Says where a key got its value: in the file, by a variable, or by a flag.
 
-    file: str
-    lines: Lines
-    overridden: Mapping[Path, str]
+    What stands elsewhere now, and says the same, is no other configuration.
+    """
+
+    file: str = field(compare=False)
+    lines: Lines = field(compare=False)
+    overridden: Mapping[Path, str] = field(compare=False)
 
     def place(self, path: Path) -> str:
         """`tailrace.toml:12 (source.url)`, or the name of the variable or flag."""
