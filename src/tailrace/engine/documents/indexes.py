@@ -14,7 +14,8 @@ it again changes nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -205,7 +206,8 @@ class Indexes:
             if not state.generation and followed is None:
                 # Its filling has not begun, and will show all of this.
                 continue
-            report = self._touched(index, state, batch, spark, patiently, followed=followed)
+            with _lost(index):
+                report = self._changed(index, state, batch, spark, patiently, followed=followed)
             self._settled(index, state, batch, patiently)
             total += report
             self._tell(index, report, time.monotonic() - begun)
@@ -223,29 +225,11 @@ class Indexes:
             state = self._states.get(index.name) or _waiting(index)
             followed = self._followed(index, state, patiently)
             if state.generation or followed is not None:
-                report = self._touched(index, state, batch, spark, patiently, followed=followed)
+                with _lost(index):
+                    report = self._changed(index, state, batch, spark, patiently, followed=followed)
                 total += report
                 self._tell(index, report, time.monotonic() - begun)
         return total
-
-    def _touched(
-        self,
-        index: Index,
-        state: IndexState,
-        batch: Batch,
-        spark: SparkSession,
-        patiently: Patiently,
-        *,
-        followed: tuple[str, DocumentSink] | None,
-    ) -> DocumentReport:
-        try:
-            return self._changed(index, state, batch, spark, patiently, followed=followed)
-        except NeedsOperator as error:
-            if error.remedy is not None:
-                raise
-            raise type(error)(
-                f"index {index.name}: {error.message}", remedy=LOST, place=error.place
-            ) from error
 
     def close(self) -> None:
         """Let go of source and sinks."""
@@ -576,6 +560,17 @@ class Indexes:
 
     def _orders(self) -> Orders:
         return Orders(*open_filesystem(self._spec.options["stateDir"]))
+
+
+@contextmanager
+def _lost(index: Index) -> Iterator[None]:
+    """Say of what was lost, and nobody knows a remedy for, which index it is and how it comes back."""
+    try:
+        yield
+    except NeedsOperator as error:
+        if error.remedy is not None:
+            raise
+        raise type(error)(f"index {index.name}: {error.message}", remedy=LOST, place=error.place) from error
 
 
 def _waiting(index: Index, why: str = "") -> IndexState:
