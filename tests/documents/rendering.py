@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from tailrace.capture.postgres.types import CANONICAL, from_text
 from tailrace.capture.sqlite import catalog as sqlite_catalog
 from tailrace.capture.sqlite import decode
 from tailrace.capture.sqlite.functions import install
-from tailrace.documents.plan import IndexPlan, Link, Member, Place, Related, Scalar, Shape, Through
+from tailrace.documents.plan import Aggregate, IndexPlan, Link, Member, Place, Related, Scalar, Shape, Through
 from tailrace.documents.render import Keys, Query, build_query
 from tailrace.model.table import TableRef, TableSchema, quote
 from tests.support.postgres import Database
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Documents = dict[str, Any]
+Build = Callable[..., Documents]
 
 
 def read(rows: Iterable[tuple[str, str]]) -> Documents:
@@ -209,3 +210,7 @@ def place(
 
 def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
+
+
+def aggregate(name: str, function: Any, where: Place, column: str | None = None, kind: Any = None) -> Member:
+    return Member(name, Aggregate(where, function, column, kind))
