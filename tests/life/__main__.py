@@ -66,6 +66,8 @@ def main() -> int:
     # Whoever ends a life wants its servers to end too, also where it runs without a terminal.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
+    # What nohup ignores, its children ignore too, and a pipeline is told by it of a new configuration.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     parser = argparse.ArgumentParser(prog="python -m tests.life", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     one = verbs.add_parser("run", help="live from a seed")

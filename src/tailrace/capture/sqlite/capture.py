@@ -13,8 +13,10 @@ from tailrace.capture.contract import Capabilities, Capture, Chunk, Consumer, Fi
 from tailrace.capture.sqlite import catalog, conditions, drift, meta, provision, query, snapshot
 from tailrace.capture.sqlite import filters as sql_filters
 from tailrace.capture.sqlite.acknowledge import Acknowledger
-from tailrace.capture.sqlite.client import IDENTITY_REMEDY, reading, writing
+from tailrace.capture.sqlite.client import IDENTITY_REMEDY, writing
 from tailrace.capture.sqlite.config import SqliteConfig
+from tailrace.capture.sqlite.functions import install
+from tailrace.capture.sqlite.kept import Kept
 from tailrace.capture.sqlite.stream import Stream
 from tailrace.capture.sqlite.wake import Waker
 from tailrace.model.change import ChangeBatch, Part
@@ -47,6 +49,9 @@ class SqliteCapture(Capture):
     def __init__(self, config: SqliteConfig) -> None:
         self._config = config
         self._cursors = Acknowledger(config)
+        self._kept = Kept(config)
+        # Apart: in a condition of people's, what only our own statements may call is an error.
+        self._computing = Kept(config, install)
         self._closed = threading.Event()
         # `close` may come from a signal handler while this thread holds it.
         self._guard = threading.RLock()
@@ -54,34 +59,31 @@ class SqliteCapture(Capture):
         self._source: str | None = None
 
     def identity(self) -> str:
-        with reading(self._config) as connection:
+        with self._kept.reading() as connection:
             return meta.identity(connection, self._config)
 
     def tables(self) -> list[TableRef]:
-        with reading(self._config) as connection:
+        with self._kept.reading() as connection:
             return [TableRef(catalog.SCHEMA, name) for name in catalog.table_names(connection)]
 
     def resolve(self, names: Sequence[str]) -> list[TableRef]:
-        with reading(self._config) as connection:
+        with self._kept.reading() as connection:
             return catalog.resolve(connection, names)
 
     def describe(self, ref: TableRef) -> TableSchema:
-        with reading(self._config) as connection:
+        with self._kept.reading() as connection:
             name = catalog.existing(connection, ref)
             shape = catalog.read_shape(connection, name)
             if shape is None:
                 raise drift.error(name, ["it was dropped"])
-            known = meta.captured(connection) if meta.exists(connection) else {}
-            generation = known[name].generation if name in known else ""
+            generation = meta.generation(connection, name) if meta.exists(connection) else ""
             return catalog.schema_of(shape, self._config.types, generation)
 
     def generations(self) -> dict[TableRef, tuple[str, int]]:
         """Each captured table's generation, and the position at which it began."""
-        with reading(self._config) as connection:
+        with self._kept.reading() as connection:
             meta.identity(connection, self._config)
-            return {
-                table.ref: (table.generation, table.began) for table in meta.captured(connection).values()
-            }
+            return meta.generations(connection)
 
     def coverage(self, tables: Sequence[TableRef]) -> list[Finding]:
         return provision.coverage(self._config, tables)
@@ -93,7 +95,7 @@ class SqliteCapture(Capture):
         return provision.teardown(self._config, tables)
 
     def register(self, consumer: str, at: Position | None = None) -> Position:
-        with reading(self._config) as connection:
+        with self._kept.reading() as connection:
             source = meta.identity(connection, self._config)
             cursor = meta.cursor_of(connection, consumer)
         if cursor is None:
@@ -108,7 +110,7 @@ class SqliteCapture(Capture):
         return Position(source, cursor or 0)
 
     def forget(self, consumer: str) -> None:
-        with reading(self._config) as connection:
+        with self._kept.reading() as connection:
             if not meta.exists(connection) or meta.cursor_of(connection, consumer) is None:
                 return
         with writing(self._config) as connection:
@@ -116,7 +118,7 @@ class SqliteCapture(Capture):
         self._cursors.forget(consumer)
 
     def consumers(self) -> list[Consumer]:
-        with reading(self._config) as connection:
+        with self._kept.reading() as connection:
             meta.identity(connection, self._config)
             rows = connection.execute(
                 f"SELECT name, acknowledged FROM {meta.CONSUMERS} ORDER BY name"
@@ -124,7 +126,7 @@ class SqliteCapture(Capture):
             return [Consumer(name, version, meta.pending(connection, version)) for name, version in rows]
 
     def head(self) -> Position:
-        with reading(self._config) as connection:
+        with self._kept.reading() as connection:
             return Position(meta.identity(connection, self._config), meta.counter(connection))
 
     def live(
@@ -176,13 +178,13 @@ class SqliteCapture(Capture):
     def plan(
         self, table: TableRef, *, rows_per_chunk: int, bytes_per_chunk: int | None = None
     ) -> list[Chunk]:
-        return snapshot.plan(self._config, table, rows_per_chunk, bytes_per_chunk)
+        return snapshot.plan(self._kept.reading, table, rows_per_chunk, bytes_per_chunk)
 
     def check_condition(self, table: TableRef, where: str) -> None:
-        conditions.check(self._config, table, where)
+        conditions.check(self._kept.reading, table, where)
 
     def condition(self, table: TableSchema, filters: Sequence[Filter]) -> Condition:
-        with reading(self._config) as connection:
+        with self._kept.reading() as connection:
             (encoding,) = connection.execute("PRAGMA encoding").fetchone()
         return sql_filters.condition(table, filters, encoding)
 
@@ -195,7 +197,15 @@ class SqliteCapture(Capture):
         seq: int,
         columns: Sequence[str] | None = None,
     ) -> Iterator[ChangeBatch]:
-        return snapshot.read(self._config, table, chunk, position=position, seq=seq, columns=columns)
+        return snapshot.read(
+            self._config,
+            table,
+            chunk,
+            position=position,
+            seq=seq,
+            columns=columns,
+            reading=self._kept.reading,
+        )
 
     def query(
         self,
@@ -203,15 +213,15 @@ class SqliteCapture(Capture):
         parameters: Sequence[Any] | Mapping[str, Any],
         columns: Sequence[tuple[str, ColumnType]],
     ) -> Iterator[pa.RecordBatch]:
-        return query.read(self._config, sql, parameters, columns)
+        return query.read(self._config, sql, parameters, columns, reading=self._computing.reading)
 
     def missing_index(self, table: TableRef, columns: Sequence[str]) -> str | None:
-        with reading(self._config) as connection:
+        with self._kept.reading() as connection:
             return catalog.missing_index(connection, table.name, columns)
 
     def lag(self, position: Position) -> Lag:
         self._expect(position)
-        with reading(self._config) as connection:
+        with self._kept.reading() as connection:
             behind = meta.pending(connection, position.version)
             oldest = meta.oldest(connection, position.version)
         seconds = 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)
@@ -223,6 +233,8 @@ class SqliteCapture(Capture):
             if self._waker is not None:
                 self._waker.wake()
         self._cursors.close()
+        self._kept.close()
+        self._computing.close()
 
     def _expect(self, position: Position) -> None:
         if self._source is None:

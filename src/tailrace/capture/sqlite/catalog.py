@@ -129,6 +129,8 @@ def existing(connection: sqlite3.Connection, ref: TableRef) -> str:
     """The table's name as the catalog spells it; ConfigError where it is none that could be captured."""
     if ref.schema.lower() != SCHEMA:
         raise ConfigError(f"there is no table {ref}: a SQLite source has the schema {SCHEMA} only")
+    if _listed(connection, ref.name) is not None and not _internal(ref.name):
+        return ref.name
     return _spelled(connection, [ref.name], table_names(connection))
 
 
@@ -170,12 +172,9 @@ def _kind(connection: sqlite3.Connection, name: str) -> str | None:
 
 def read_shape(connection: sqlite3.Connection, name: str) -> Shape | None:
     """The table's shape now, or None where there is no such table."""
-    row = connection.execute(
-        "SELECT wr FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND name = ?", (name,)
-    ).fetchone()
-    if row is None:
+    without_rowid = _listed(connection, name)
+    if without_rowid is None:
         return None
-    without_rowid = bool(row[0])
     info = connection.execute(
         'SELECT name, type, "notnull", pk, hidden, dflt_value FROM pragma_table_xinfo(?) '
         "WHERE hidden != 1 ORDER BY cid",
@@ -217,6 +216,15 @@ def read_shape(connection: sqlite3.Connection, name: str) -> Shape | None:
         unique=tuple(unique),
         indexed=bool(listed),
     )
+
+
+def _listed(connection: sqlite3.Connection, name: str) -> bool | None:
+    """Whether the table of this very name has no rowid; None where there is no such table."""
+    # With the name as its argument the pragma looks at one table, whatever their number.
+    row = connection.execute(
+        "SELECT wr FROM pragma_table_list(?1) WHERE schema = 'main' AND type = 'table' AND name = ?1", (name,)
+    ).fetchone()
+    return None if row is None else bool(row[0])
 
 
 def missing_index(connection: sqlite3.Connection, table: str, columns: Sequence[str]) -> str | None:

@@ -26,11 +26,10 @@ from tailrace.model.errors import (
 
 IDENTITY_REMEDY = "point the pipeline at the database its state belongs to, or give it a new state directory"
 _FLOOR = (3, 38, 0)
+Mode = Literal["ro", "rw"]
 
 
-def connect(
-    config: SqliteConfig, mode: Literal["ro", "rw"], *, timeout: float | None = None
-) -> sqlite3.Connection:
+def connect(config: SqliteConfig, mode: Mode, *, timeout: float | None = None) -> sqlite3.Connection:
     """A connection in autocommit mode; ConfigError where there is no such database."""
     if sqlite3.sqlite_version_info < _FLOOR:
         raise ConfigError(f"SQLite {sqlite3.sqlite_version} is too old: 3.38 is the oldest that works")

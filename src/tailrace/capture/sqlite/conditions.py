@@ -5,15 +5,14 @@ from __future__ import annotations
 import sqlite3
 
 from tailrace.capture.sqlite import catalog, drift
-from tailrace.capture.sqlite.client import reading
-from tailrace.capture.sqlite.config import SqliteConfig
+from tailrace.capture.sqlite.kept import Reading
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableRef, quote
 
 
-def check(config: SqliteConfig, ref: TableRef, where: str) -> None:
+def check(reading: Reading, ref: TableRef, where: str) -> None:
     """ConfigError unless SQLite takes `where` as a condition on the table's rows. Reads no row."""
-    with reading(config) as connection:
+    with reading() as connection:
         shape = catalog.read_shape(connection, ref.name)
         if shape is None:
             raise drift.error(ref.name, ["it was dropped"])

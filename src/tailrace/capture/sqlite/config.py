@@ -87,6 +87,9 @@ def _path(url: str) -> Path:
     decoded = unquote(rest)
     if not decoded or "\0" in decoded or decoded == ":memory:":
         raise ConfigError("a sqlite URL must name a file", remedy=form)
+    if decoded.startswith("//"):
+        # As other tools write an absolute path; to SQLite what follows two slashes would be a host.
+        decoded = "/" + decoded.lstrip("/")
     return Path(decoded).absolute()
 
 

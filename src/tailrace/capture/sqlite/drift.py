@@ -8,30 +8,63 @@ tables are nobody's business.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tailrace.capture.sqlite import catalog, meta
 from tailrace.capture.sqlite.catalog import Shape
 from tailrace.capture.sqlite.indexes import may_skip_others
 from tailrace.capture.sqlite.meta import Captured
-from tailrace.capture.sqlite.triggers import trigger_prefix
+from tailrace.capture.sqlite.triggers import table_id_of
 from tailrace.model.errors import SchemaDrift
 
 
-def find(connection: sqlite3.Connection, table: Captured) -> list[str]:
+@dataclass(frozen=True)
+class Trigger:
+    """A trigger as the catalog has it; a later one has a greater `place`."""
+
+    name: str
+    sql: str
+    table: str
+    place: int
+
+
+class Triggers:
+    """All triggers, read at once: SQLite has no index by which those of one table could be found."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        rows = connection.execute(
+            "SELECT name, sql, tbl_name, rowid FROM main.sqlite_schema WHERE type = 'trigger'"
+        )
+        self._ours: dict[int, list[Trigger]] = {}
+        self._others: dict[str, list[Trigger]] = {}
+        for row in rows:
+            trigger = Trigger(*row)
+            if (table_id := table_id_of(trigger.name)) is not None:
+                self._ours.setdefault(table_id, []).append(trigger)
+            else:
+                self._others.setdefault(trigger.table.lower(), []).append(trigger)
+
+    def ours(self, table_id: int) -> list[Trigger]:
+        """Those that setup made for a captured table."""
+        return self._ours.get(table_id, [])
+
+    def others(self, table: str) -> list[Trigger]:
+        """Those that the application has on a table."""
+        return self._others.get(table.lower(), [])
+
+
+def find(connection: sqlite3.Connection, table: Captured, known: Triggers) -> list[str]:
     """What differs from what setup saw, inside the caller's transaction."""
-    prefix = trigger_prefix(table.id)
-    rows = connection.execute(
-        "SELECT name, sql, tbl_name FROM sqlite_schema WHERE type = 'trigger' AND substr(name, 1, ?) = ?",
-        (len(prefix), prefix),
-    ).fetchall()
-    elsewhere = sorted({owner for _, _, owner in rows if owner != table.name})
+    ours = known.ours(table.id)
+    elsewhere = sorted({trigger.table for trigger in ours if trigger.table != table.name})
     if elsewhere:
         return [f"it was renamed to {elsewhere[0]}"]
     now = catalog.read_shape(connection, table.name)
     if now is None:
         return ["it was dropped"]
     found = _columns(table.shape, now) + _keys(table.shape, now)
-    triggers = {name: sql for name, sql, _ in rows}
+    triggers = {trigger.name: trigger.sql for trigger in ours}
     missing = [name for name in table.triggers if name not in triggers]
     if missing and len(missing) == len(table.triggers):
         found.append("it was dropped and created again, or its triggers were dropped")
@@ -40,24 +73,19 @@ def find(connection: sqlite3.Connection, table: Captured) -> list[str]:
     elif not found and triggers != dict(table.triggers):
         found.append("its triggers were altered")
     elif not found:
-        found += _skipped(connection, table.name, prefix)
+        found += _skipped(ours, known.others(table.name))
     if now.row_id is not None and not now.indexed and meta.renumbered(connection, table.id):
         found.append("VACUUM renumbered its rows, which have no key but the rowid")
     return found
 
 
-def _skipped(connection: sqlite3.Connection, table: str, prefix: str) -> list[str]:
+def _skipped(ours: Sequence[Trigger], others: Sequence[Trigger]) -> list[str]:
     # SQLite fires the newest trigger first. Set up anew, ours are the newest.
-    rows = connection.execute(
-        "SELECT name, sql FROM main.sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE "
-        "AND rowid > (SELECT min(rowid) FROM main.sqlite_schema "
-        "WHERE type = 'trigger' AND substr(name, 1, ?2) = ?3) AND substr(name, 1, ?2) <> ?3",
-        (table, len(prefix), prefix),
-    ).fetchall()
+    first = min(trigger.place for trigger in ours)
     return [
-        f"trigger {name} was added, whose RAISE(IGNORE) may end a statement before it is captured"
-        for name, sql in rows
-        if may_skip_others(sql)
+        f"trigger {trigger.name} was added, whose RAISE(IGNORE) may end a statement before it is captured"
+        for trigger in others
+        if trigger.place > first and may_skip_others(trigger.sql)
     ]
 
 

@@ -66,12 +66,11 @@ class Captured:
 
 def exists(connection: sqlite3.Connection) -> bool:
     """Did setup ever run here?"""
-    return (
-        connection.execute(
-            "SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = ?", (META,)
-        ).fetchone()
-        is not None
-    )
+    # Not by sqlite_schema, which has no index and many rows where there are many tables.
+    found = connection.execute(
+        "SELECT 1 FROM pragma_table_list(?1) WHERE schema = 'main' AND name = ?1", (META,)
+    ).fetchone()
+    return found is not None
 
 
 def create(connection: sqlite3.Connection) -> None:
@@ -129,6 +128,22 @@ def captured(connection: sqlite3.Connection) -> dict[str, Captured]:
     }
 
 
+def generation(connection: sqlite3.Connection, name: str) -> str:
+    """The generation of a captured table, empty where it is none."""
+    row = connection.execute(f"SELECT generation FROM {TABLES} WHERE name = ?", (name,)).fetchone()
+    return "" if row is None else str(row[0])
+
+
+def generations(connection: sqlite3.Connection) -> dict[TableRef, tuple[str, int]]:
+    """Each captured table's generation, and the number before its first change."""
+    rows = connection.execute(f"SELECT name, generation, began FROM {TABLES} ORDER BY id")
+    return {TableRef(SCHEMA, name): (generation, began) for name, generation, began in rows}
+
+
+def _logs(connection: sqlite3.Connection) -> list[str]:
+    return [log_name(number) for (number,) in connection.execute(f"SELECT id FROM {TABLES} ORDER BY id")]
+
+
 def cursor_of(connection: sqlite3.Connection, consumer: str) -> int | None:
     """What a consumer has acknowledged, or None where it is not registered."""
     row = connection.execute(f"SELECT acknowledged FROM {CONSUMERS} WHERE name = ?", (consumer,)).fetchone()
@@ -152,8 +167,8 @@ def pending(connection: sqlite3.Connection, version: int) -> int:
     The counter also has before images and changes that nobody watches; a large backlog is not worth a scan.
     """
     left = _MOST_COUNTED
-    for table in captured(connection).values():
-        inner = f"SELECT 1 FROM {table.log} WHERE seq > ? AND op != 'b' LIMIT ?"
+    for log in _logs(connection):
+        inner = f"SELECT 1 FROM {log} WHERE seq > ? AND op != 'b' LIMIT ?"
         left -= connection.execute(f"SELECT count(*) FROM ({inner})", (version, left)).fetchone()[0]
         if left <= 0:
             return counter(connection) - version
@@ -164,9 +179,9 @@ def oldest(connection: sqlite3.Connection, version: int) -> int | None:
     """When the first change after `version` was made, in milliseconds."""
     times = [
         row
-        for table in captured(connection).values()
+        for log in _logs(connection)
         for row in connection.execute(
-            f"SELECT seq, ts FROM {table.log} WHERE seq > ? ORDER BY seq LIMIT 1", (version,)
+            f"SELECT seq, ts FROM {log} WHERE seq > ? ORDER BY seq LIMIT 1", (version,)
         )
     ]
     return min(times)[1] if times else None

@@ -33,20 +33,23 @@ def setup(config: SqliteConfig, tables: Sequence[TableRef]) -> list[str]:
             meta.create(connection)
             done.append(f"created Tailrace's tables in {config.path.name}")
         meta.identity(connection, config)
-        known = meta.captured(connection)
+        known, there = meta.captured(connection), drift.Triggers(connection)
         for name in names:
-            differences = drift.find(connection, known[name]) if name in known else []
+            differences = drift.find(connection, known[name], there) if name in known else []
             if name in known and not differences:
                 continue
             if name in known:
                 _remove(connection, known[name])
-            _install(connection, name)
+            # Those of the application: ours are other tables', or were just removed.
+            touched = any(runs_before(trigger.sql) for trigger in there.others(name))
+            _install(connection, name, touched=touched)
             why = f" ({'; '.join(differences)}): a fresh snapshot of it follows" if differences else ""
             done.append(f"set up {'anew ' if differences else ''}table {name}{why}")
     return done
 
 
-def _install(connection: sqlite3.Connection, name: str) -> None:
+def _install(connection: sqlite3.Connection, name: str, *, touched: bool) -> None:
+    """Capture a table; `touched` says that the application has BEFORE triggers on it."""
     shape = catalog.read_shape(connection, name)
     if shape is None:
         raise ConfigError(f"there is no table {name}")
@@ -55,29 +58,21 @@ def _install(connection: sqlite3.Connection, name: str) -> None:
         f"UPDATE {triggers.META} SET seq = seq + 1 WHERE id = 1 RETURNING seq"
     ).fetchone()
     # The counter is never used twice, so no log of an earlier generation can have this name.
-    sql = triggers.build(shape, began, touched=_touched(connection, name))
+    sql = triggers.build(shape, began, touched=touched)
+    (newest,) = connection.execute("SELECT max(rowid) FROM main.sqlite_schema").fetchone()
     for statement in (*sql.tables, *sql.triggers.values()):
         connection.execute(statement)
     meta.set_witness(connection, began)
     # What SQLite stored, not what was sent: that is what drift compares.
-    stored = {
-        trigger: connection.execute(
-            "SELECT sql FROM main.sqlite_schema WHERE type = 'trigger' AND name = ?", (trigger,)
-        ).fetchone()[0]
-        for trigger in sql.triggers
-    }
+    stored = dict(
+        connection.execute(
+            "SELECT name, sql FROM main.sqlite_schema WHERE rowid > ? AND type = 'trigger'", (newest,)
+        ).fetchall()
+    )
     connection.execute(
         f"INSERT INTO {TABLES} (id, name, generation, began, shape, triggers) VALUES (?, ?, ?, ?, ?, ?)",
         (began, name, str(uuid4()), began, json.dumps(shape.to_json()), json.dumps(stored)),
     )
-
-
-def _touched(connection: sqlite3.Connection, name: str) -> bool:
-    """Has the application BEFORE triggers on the table?"""
-    rows = connection.execute(
-        "SELECT sql FROM main.sqlite_schema WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE", (name,)
-    ).fetchall()
-    return any(runs_before(sql) for (sql,) in rows)
 
 
 def _remove(connection: sqlite3.Connection, table: Captured) -> None:
@@ -140,8 +135,9 @@ def coverage(config: SqliteConfig, tables: Sequence[TableRef]) -> list[Finding]:
                         remedy="tailrace teardown",
                     )
                 )
+        there = drift.Triggers(connection)
         for ref in tables:
-            found += _table(connection, ref, known)
+            found += _table(connection, ref, known, there)
     return found
 
 
@@ -154,10 +150,12 @@ def _writable(config: SqliteConfig) -> list[Finding]:
     return []
 
 
-def _table(connection: sqlite3.Connection, ref: TableRef, known: dict[str, Captured]) -> list[Finding]:
+def _table(
+    connection: sqlite3.Connection, ref: TableRef, known: dict[str, Captured], there: drift.Triggers
+) -> list[Finding]:
     name = ref.name
     if name in known:
-        differences = drift.find(connection, known[name])
+        differences = drift.find(connection, known[name], there)
         if differences:
             problem = drift.error(name, differences)
             return [Finding("error", "drift", problem.message, str(ref), problem.remedy)]

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from tailrace.capture.answers import Columns, answer
 from tailrace.capture.sqlite import decode
-from tailrace.capture.sqlite.client import connect, translated
 from tailrace.capture.sqlite.config import SqliteConfig
 from tailrace.capture.sqlite.decode import Cells
-from tailrace.capture.sqlite.functions import install
+from tailrace.capture.sqlite.kept import Reading
 from tailrace.capture.sqlite.rows import Pace, steps
 from tailrace.model.errors import DataError
 
@@ -24,36 +23,34 @@ _PLAIN = ("integer overflow", "malformed JSON", "string or blob too big")
 
 
 def read(
-    config: SqliteConfig, sql: str, parameters: Sequence[Any] | Mapping[str, Any], columns: Columns
+    config: SqliteConfig,
+    sql: str,
+    parameters: Sequence[Any] | Mapping[str, Any],
+    columns: Columns,
+    *,
+    reading: Reading,
 ) -> Iterator[pa.RecordBatch]:
     """The rows, decoded as those of a chunk are."""
-    connection = connect(config, "ro")
-    try:
-        install(connection)
-        with translated(config), _computing(config, connection, sql, parameters):
-            connection.execute("BEGIN")
-            kinds = [kind for _, kind in columns]
-            pace = Pace(len(kinds), config.slice_bytes, _STEP)
-            # The limit on values is one on parameters too.
-            given = parameters.values() if isinstance(parameters, Mapping) else parameters
-            longest = max((4 * len(value) for value in given if isinstance(value, str | bytes)), default=0)
-            pace.limit = max(pace.limit, longest + 1)
-            runs: list[list[Cells]] = []
-            rows = held = 0
-            for fetched in steps(connection, sql, parameters, pace):
-                cells = decode.decode(fetched, kinds)
-                nbytes = sum(cell.nbytes for cell in cells)
-                pace.learn(len(fetched), nbytes)
-                runs.append(cells)
-                rows, held = rows + len(fetched), held + nbytes
-                if rows >= config.slice_rows or held >= config.slice_bytes:
-                    yield _answer(columns, runs)
-                    runs, rows, held = [], 0, 0
-            if runs:
+    with reading() as connection, _computing(config, connection, sql, parameters):
+        kinds = [kind for _, kind in columns]
+        pace = Pace(len(kinds), config.slice_bytes, _STEP)
+        # The limit on values is one on parameters too.
+        given = parameters.values() if isinstance(parameters, Mapping) else parameters
+        longest = max((4 * len(value) for value in given if isinstance(value, str | bytes)), default=0)
+        pace.limit = max(pace.limit, longest + 1)
+        runs: list[list[Cells]] = []
+        rows = held = 0
+        for fetched in steps(connection, sql, parameters, pace):
+            cells = decode.decode(fetched, kinds)
+            nbytes = sum(cell.nbytes for cell in cells)
+            pace.learn(len(fetched), nbytes)
+            runs.append(cells)
+            rows, held = rows + len(fetched), held + nbytes
+            if rows >= config.slice_rows or held >= config.slice_bytes:
                 yield _answer(columns, runs)
-            connection.execute("COMMIT")
-    finally:
-        connection.close()
+                runs, rows, held = [], 0, 0
+        if runs:
+            yield _answer(columns, runs)
 
 
 @contextmanager

@@ -21,9 +21,9 @@ from typing import Any
 from tailrace.capture.contract import Chunk
 from tailrace.capture.sqlite import catalog, decode, drift, images
 from tailrace.capture.sqlite.catalog import Shape, Term, quoted
-from tailrace.capture.sqlite.client import connect, reading, translated
 from tailrace.capture.sqlite.config import SqliteConfig
 from tailrace.capture.sqlite.decode import Cells, InvalidText, lenient_text
+from tailrace.capture.sqlite.kept import Reading
 from tailrace.capture.sqlite.rows import Pace, steps
 from tailrace.model.change import ChangeBatch
 from tailrace.model.errors import ConfigError, StateUnreadable
@@ -36,12 +36,12 @@ _BUILT_IN = ("BINARY", "NOCASE", "RTRIM")
 
 
 def plan(
-    config: SqliteConfig, ref: TableRef, rows_per_chunk: int, bytes_per_chunk: int | None = None
+    reading: Reading, ref: TableRef, rows_per_chunk: int, bytes_per_chunk: int | None = None
 ) -> list[Chunk]:
     """Cut a table into ranges of about that many rows, or bytes if those are fewer rows. Never empty."""
     if rows_per_chunk < 1 or (bytes_per_chunk is not None and bytes_per_chunk < 1):
         raise ConfigError("a chunk must have at least one row, and one byte")
-    with reading(config) as connection:
+    with reading() as connection:
         shape = _shape(connection, ref)
         connection.text_factory = lenient_text
         terms = _key(shape)
@@ -199,38 +199,33 @@ def read(
     position: int,
     seq: int,
     columns: Sequence[str] | None,
+    reading: Reading,
 ) -> Iterator[ChangeBatch]:
     """The rows of a chunk as they are now, in one read transaction that ends with the chunk."""
-    connection = connect(config, "ro")
-    try:
-        with translated(config):
-            connection.execute("BEGIN")
-            shape = _shape(connection, table.ref)
-            now = catalog.schema_of(shape, config.types, table.generation)
-            # By what was declared: the types may be overridden otherwise since, and those of the plan hold.
-            if _declared(now) != _declared(table):
-                raise drift.error(table.ref.name, ["its columns are not those the snapshot began with"])
-            wanted = table if columns is None else _project(table, columns)
-            sql, parameters = _query(shape, wanted, chunk)
-            ts = time.time_ns() // 1000
-            kinds = [column.type for column in wanted.columns]
-            pace = Pace(len(kinds), config.slice_bytes, _STEP)
-            runs: list[list[Cells]] = []
-            rows = held = 0
-            for fetched in steps(connection, sql, parameters, pace):
-                cells = decode.decode(fetched, kinds)
-                nbytes = sum(cell.nbytes for cell in cells)
-                pace.learn(len(fetched), nbytes)
-                runs.append(cells)
-                rows, held = rows + len(fetched), held + nbytes
-                if rows >= config.slice_rows or held >= config.slice_bytes:
-                    yield _batch(wanted, runs, position, seq, ts)
-                    seq, runs, rows, held = seq + rows, [], 0, 0
-            if runs:
+    with reading() as connection:
+        shape = _shape(connection, table.ref)
+        now = catalog.schema_of(shape, config.types, table.generation)
+        # By what was declared: the types may be overridden otherwise since, and those of the plan hold.
+        if _declared(now) != _declared(table):
+            raise drift.error(table.ref.name, ["its columns are not those the snapshot began with"])
+        wanted = table if columns is None else _project(table, columns)
+        sql, parameters = _query(shape, wanted, chunk)
+        ts = time.time_ns() // 1000
+        kinds = [column.type for column in wanted.columns]
+        pace = Pace(len(kinds), config.slice_bytes, _STEP)
+        runs: list[list[Cells]] = []
+        rows = held = 0
+        for fetched in steps(connection, sql, parameters, pace):
+            cells = decode.decode(fetched, kinds)
+            nbytes = sum(cell.nbytes for cell in cells)
+            pace.learn(len(fetched), nbytes)
+            runs.append(cells)
+            rows, held = rows + len(fetched), held + nbytes
+            if rows >= config.slice_rows or held >= config.slice_bytes:
                 yield _batch(wanted, runs, position, seq, ts)
-            connection.execute("COMMIT")
-    finally:
-        connection.close()
+                seq, runs, rows, held = seq + rows, [], 0, 0
+        if runs:
+            yield _batch(wanted, runs, position, seq, ts)
 
 
 def _declared(table: TableSchema) -> tuple[object, ...]:

@@ -155,7 +155,7 @@ class Stream:
     def _check_schema(self, connection: sqlite3.Connection) -> None:
         if not meta.exists(connection):
             raise SetupMissing(f"capture was removed from {self._config.path}", remedy="tailrace setup")
-        known = meta.captured(connection)
+        known, triggers = meta.captured(connection), drift.Triggers(connection)
         for name, table in self._tables.items():
             now = known.get(name)
             if now is None:
@@ -165,7 +165,7 @@ class Stream:
                     f"table {name} was set up anew (generation {now.generation}) while it was read",
                     remedy=f"tailrace snapshot {_options([name])}",
                 )
-            if differences := drift.find(connection, table):
+            if differences := drift.find(connection, table, triggers):
                 # What was logged before is delivered first.
                 self._drift = self._drift or drift.error(name, differences)
 

@@ -67,6 +67,13 @@ def trigger_prefix(table_id: int) -> str:
     return f"{PREFIX}{table_id}_"
 
 
+def table_id_of(trigger: str) -> int | None:
+    """The captured table that a trigger of ours belongs to, None for another's."""
+    number = trigger.removeprefix(PREFIX).partition("_")[0]
+    ours = trigger.startswith(PREFIX) and number.isascii() and number.isdigit()
+    return int(number) if ours else None
+
+
 def build(shape: Shape, table_id: int, *, touched: bool = False) -> TableSql:
     """The SQL for a table; ConfigError where it has too many columns.
 
