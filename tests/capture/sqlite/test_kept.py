@@ -15,7 +15,8 @@ from tailrace.model.table import ColumnType
 from tests.capture.sqlite.support import Source
 
 TABLE = "CREATE TABLE t{} (id INTEGER PRIMARY KEY, n INTEGER)"
-MANY = "INSERT INTO t1 WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s LIMIT 500) SELECT i, i FROM s"
+MANY = """INSERT INTO t1 WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s LIMIT 500)
+SELECT i, i FROM s"""
 
 
 @pytest.fixture
