@@ -73,12 +73,10 @@ def rebase(url: str, directory: Path) -> str:
 
 @contextlib.contextmanager
 def opened(config: Config) -> Iterator[Capture]:
-    """The configuration's capture, closed at the end."""
+    """The configuration's capture, for some questions in a row; closed at the end."""
     capture = capture_for(config.source.url, types=config.source.types, options=config.source.options)
-    try:
+    with contextlib.closing(capture), capture.together():
         yield capture
-    finally:
-        capture.close()
 
 
 def table_sink_for(name: str, sink: Sink) -> TableSink:

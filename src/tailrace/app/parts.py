@@ -51,6 +51,14 @@ def _resolved(config: Config, capture: Capture, names: Sequence[str]) -> list[Ta
     return resolved(capture, names, () if offset is None else offset.snapshots)
 
 
+def _meant(config: Config, capture: Capture, names: Sequence[str]) -> dict[str, list[TableRef]]:
+    """What each of these names means. All are looked up at once where they mean a table each."""
+    together = _resolved(config, capture, names) if names else []
+    if len(together) == len(names):
+        return {name: [ref] for name, ref in zip(names, together, strict=True)}
+    return {name: _resolved(config, capture, [name]) for name in names}
+
+
 def check_types(capture: Capture, types: Mapping[str, str]) -> None:
     """ConfigError where a type is given for a column that the source does not have."""
     if not types:
@@ -88,9 +96,9 @@ def mirrors_of(config: Config, capture: Capture, refs: Sequence[TableRef]) -> tu
     # What stands still because it was dropped has no key to ask for, and had one.
     gone = set(refs).difference(capture.tables()) if capture.capabilities.partial else set()
     # A table that is named has its own entry; `*` means the others.
+    meant = _meant(config, capture, [table.name for table in config.tables if table.name != "*"])
     for table in sorted(config.tables, key=lambda table: table.name == "*"):
-        named = list(refs) if table.name == "*" else _resolved(config, capture, [table.name])
-        for ref in named:
+        for ref in list(refs) if table.name == "*" else meant[table.name]:
             if table.name == "*" and (ref, table.sink) in mirrors:
                 continue
             if ref not in gone and not capture.describe(ref).key:

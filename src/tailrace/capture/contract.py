@@ -290,7 +290,10 @@ class Capture(ABC):
         )
 
     def together(self) -> AbstractContextManager[None]:
-        """While the block runs, reads of chunks that follow each other may share what they need."""
+        """While the block runs, questions and reads that follow each other may share what they need.
+
+        Blocks may overlap, also in several threads.
+        """
         return nullcontext()
 
     @abstractmethod

@@ -90,10 +90,11 @@ class SchemaHistory:
         """The log is read on from `position`. Tables that are new here look as the catalog says now."""
         self._current = {}
         unknown = [ref for ref in tables if ref not in self._entries]
-        for ref in unknown:
-            # One that is gone, or may not be read, has its error in `live`.
-            with contextlib.suppress(NeedsOperator, ConfigError):
-                self._entries[ref] = [Entry(position, capture.describe(ref), self._clock())]
+        with capture.together():
+            for ref in unknown:
+                # One that is gone, or may not be read, has its error in `live`.
+                with contextlib.suppress(NeedsOperator, ConfigError):
+                    self._entries[ref] = [Entry(position, capture.describe(ref), self._clock())]
         if unknown:
             self._save()
         for ref in tables:

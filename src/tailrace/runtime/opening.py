@@ -98,7 +98,8 @@ class Opening:
 
     def _generations(self, tables: list[TableRef], loaded: Checkpoint | None) -> dict[TableRef, str]:
         """Each table's capture now. One that stands still alone keeps what it had, so that it is not read."""
-        found = {ref: self.capture.describe(ref).generation for ref in tables}
+        with self.capture.together():
+            found = {ref: self.capture.describe(ref).generation for ref in tables}
         if not (self.streams and self.capture.capabilities.partial):
             return found
         known = loaded.generations if loaded is not None else {}

@@ -15,7 +15,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow.fs as pafs
 
@@ -59,6 +59,7 @@ DEFAULT_PARTITIONS = 2
 # A bounded query that is far behind hands over this much while more is captured beside it.
 ENOUGH_BYTES = 48 << 20
 GAPS = (LogLost, SchemaDrift, SetupMissing)
+Answer = TypeVar("Answer")
 logger = logging.getLogger("tailrace.spark")
 
 
@@ -128,7 +129,7 @@ class StreamDriver:
     def initial(self) -> Offset:
         """Where a new query begins. The same answer again until Spark has logged the first offset."""
         if self._initial is None:
-            self._initial = patiently(self._begin)
+            self._initial = self._asked(self._begin)
         return self._initial
 
     def latest(
@@ -140,10 +141,10 @@ class StreamDriver:
         """
         self._roomy = roomy
         try:
-            end = patiently(lambda: self._next(start, max_rows, max_bytes))
+            end = self._asked(lambda: self._next(start, max_rows, max_bytes))
             while self._bounded and self._throttle.waiting is not None and end == self._here(start):
                 # To Spark no progress is the end of a bounded run.
-                end = patiently(lambda: self._next(start, max_rows, max_bytes))
+                end = self._asked(lambda: self._next(start, max_rows, max_bytes))
         except TailraceError as error:
             if isinstance(error, IdentityMismatch) and self._failed_over(start):
                 return start
@@ -157,6 +158,15 @@ class StreamDriver:
                 end = patiently(lambda: self._jump(here, max_rows))
         self._newest = end
         return end
+
+    def _asked(self, question: Callable[[], Answer]) -> Answer:
+        """What the source answers, patiently, and by one connection for all of its tables."""
+
+        def together() -> Answer:
+            with self._capture.together():
+                return question()
+
+        return patiently(together)
 
     def _next(self, start: Offset, max_rows: int | None, max_bytes: int | None) -> Offset:
         filler = self._open(start)
@@ -203,7 +213,7 @@ class StreamDriver:
 
         With `single` one task reads everything, unless the batch holds chunks only.
         """
-        return patiently(lambda: self._tasks(start, end, single))
+        return self._asked(lambda: self._tasks(start, end, single))
 
     def _tasks(self, start: Offset, end: Offset, single: bool) -> list[Slice]:
         filler = self._filler or self._open(start, cut=end.position.version)

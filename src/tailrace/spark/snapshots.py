@@ -204,13 +204,16 @@ class Snapshots:
         plans = {cursor.plan for cursor in offset.snapshots.values()}
         for request in plans.intersection(self._waiting):
             self._serve(self._waiting[request])
+        passed = False
         for table, plan in list(self._begun.items()):
             if (cursor := offset.snapshots.get(table)) is not None and cursor.plan == plan.id:
                 del self._begun[table]
-                kept = plans | {p.id for p in self._begun.values()}
-                self._plans.keep_only(kept)
-                self._pace.keep_only(kept)
-                self._known = {name: known for name, known in self._known.items() if name in kept}
+                passed = True
+        if passed:
+            kept = plans | {p.id for p in self._begun.values()}
+            self._plans.keep_only(kept)
+            self._pace.keep_only(kept)
+            self._known = {name: known for name, known in self._known.items() if name in kept}
         now = time.monotonic()
         for cursor in offset.snapshots.values():
             if not cursor.over and cursor.plan in self._known:

@@ -90,7 +90,7 @@ class PostgresCapture(Capture):
 
     def describe(self, ref: TableRef) -> TableSchema:
         with self._kept.session(patient=False) as connection:
-            found = publication.read(connection, self._config.publication)
+            found = publication.read(connection, self._config.publication, only=ref)
             member = found.members.get(ref) if found is not None else None
             generation = member.generation if member is not None else ""
             return catalog.describe(connection, ref, self._config.types, generation)

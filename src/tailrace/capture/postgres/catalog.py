@@ -124,11 +124,12 @@ SELECT concat_ws(' ', c.oid, c.relkind,
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
 """
-_WITHOUT_KEY = """
+# As an array, for which there is an index: with OR every table of the database would be looked at.
+_TABLE = "%(oid)s::oid || ARRAY(SELECT relid::oid FROM pg_partition_tree(%(oid)s::oid::regclass))"
+_WITHOUT_KEY = f"""
 SELECT n.nspname, c.relname
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind = 'r' AND c.relreplident = 'i' AND (
-    c.oid = %(oid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s::oid::regclass)))
+WHERE c.relkind = 'r' AND c.relreplident = 'i' AND c.oid = ANY ({_TABLE})
 AND NOT %(key)s::text[] <@ ARRAY(
     SELECT a.attname::text
     FROM pg_catalog.pg_index i
@@ -139,7 +140,7 @@ ORDER BY 1, 2
 """
 
 
-_TOLD = """
+_TOLD = f"""
 SELECT CASE c.relreplident WHEN 'f' THEN ARRAY(
     SELECT a.attname::text FROM pg_catalog.pg_attribute a
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
@@ -153,8 +154,7 @@ SELECT CASE c.relreplident WHEN 'f' THEN ARRAY(
         WHEN 'd' THEN i.indisprimary AND i.indimmediate ELSE false END)
   END
 FROM pg_catalog.pg_class c
-WHERE c.relkind = 'r' AND (
-    c.oid = %(oid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s::oid::regclass)))
+WHERE c.relkind = 'r' AND c.oid = ANY ({_TABLE})
 """
 
 

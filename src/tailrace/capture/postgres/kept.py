@@ -27,20 +27,23 @@ class Kept:
     def __init__(self, config: PostgresConfig) -> None:
         self._config = config
         self._guard = threading.Lock()
-        self._keeps = False
+        self._keepers = 0
         self._idle: Connection | None = None
         self._since = 0.0
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Keep the connection while the block runs."""
-        self._keeps = True
+        """Keep the connection while the block runs; blocks may overlap."""
+        with self._guard:
+            self._keepers += 1
         try:
             yield
         finally:
+            connection = None
             with self._guard:
-                self._keeps = False
-                connection, self._idle = self._idle, None
+                self._keepers -= 1
+                if not self._keepers:
+                    connection, self._idle = self._idle, None
             if connection is not None:
                 connection.close()
 
@@ -61,7 +64,7 @@ class Kept:
             raise
         with self._guard:
             clean = connection.info.transaction_status == TransactionStatus.IDLE
-            if self._keeps and clean and self._idle is None:
+            if self._keepers and clean and self._idle is None:
                 self._idle, self._since = connection, time.monotonic()
                 return
         connection.close()

@@ -54,6 +54,10 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND n.nspname !~ '^pg_'
 AND n.nspname <> 'information_schema'
 """
+_ONE = """
+SELECT * FROM ({members}) AS member (schema, name, oid, entry, filtered, columns)
+WHERE schema = %(schema)s AND name = %(table)s
+"""
 _WRITERS = """
 SELECT DISTINCT virtualtransaction FROM pg_catalog.pg_locks
 WHERE locktype = 'relation' AND granted AND pid <> pg_backend_pid()
@@ -112,8 +116,8 @@ class Publication:
             return {}
 
 
-def read(connection: Connection, name: str) -> Publication | None:
-    """The publication, or None where there is none of that name."""
+def read(connection: Connection, name: str, only: TableRef | None = None) -> Publication | None:
+    """The publication, or None where there is none of that name; with `only` no more of its members."""
     row = connection.execute(_PUBLICATION, (name,)).fetchone()
     if row is None:
         return None
@@ -128,8 +132,12 @@ def read(connection: Connection, name: str) -> Publication | None:
             columns=_COLUMNS if newer else "NULL::text[]",
         )
         query += _BY_SCHEMA if newer else ""
+    given: dict[str, object] = {"oid": found.oid}
+    if only is not None:
+        query = _ONE.format(members=query)
+        given |= {"schema": only.schema, "table": only.name}
     members: dict[TableRef, Member] = {}
-    rows = connection.execute(query, {"oid": found.oid}).fetchall()
+    rows = connection.execute(query, given).fetchall()
     for schema, table, oid, entry, filtered, listed in rows:
         generation = f"{oid}-{entry}-{changed}"
         began = recorded.get(generation, None if found.ours and found.owned else 0)
