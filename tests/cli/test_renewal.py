@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tailrace.app import Renewal, pipeline_spec, renewal
+from tailrace.capture.sqlite import SqliteCapture
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.config import load_config
+from tailrace.model.errors import Transient
 from tailrace.model.table import TableRef
 from tailrace.runtime.observer import Recorder
 from tailrace.spark.plans import PlanStore
@@ -76,6 +79,28 @@ def test_a_request_that_nobody_can_serve_does_not_hide_one_that_the_file_can(run
 def test_a_signal_takes_up_the_file_whatever_its_tables(run: Running) -> None:
     run.renewal.ask()
     assert run.due()
+
+
+def test_what_passes_by_itself_is_told_once_and_waited_for(
+    run: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = True
+
+    def resolve(capture: SqliteCapture, names: Sequence[str]) -> list[TableRef]:
+        if away:
+            raise Transient("the source does not answer")
+        return resolved(capture, names)
+
+    resolved = SqliteCapture.resolve
+    monkeypatch.setattr(SqliteCapture, "resolve", resolve)
+    run.file.write_text(MIRRORS)
+    run.renewal.ask()
+    assert [run.due() for _ in range(3)] == [False] * 3
+    assert run.observer.count("pipeline.renewal_waits") == 1
+    assert run.observer.count("pipeline.renewal_refused") == 0
+    away = False
+    assert run.due()
+    assert not run.due()
 
 
 def test_requests_that_cannot_be_read_do_not_end_the_run_and_are_looked_for_again(run: Running) -> None:

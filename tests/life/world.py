@@ -471,12 +471,16 @@ class World:
 
         run = self._now()
         wait_until(lambda: started(1), timeout=lively(), interval=0.1, what="the start")
-        before = run.events("pipeline.started")
+        before, refused = run.events("pipeline.started"), run.events("pipeline.renewal_refused")
         if self._now() is not run:
             return
         run.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: started(before + 1), timeout=lively(), interval=0.1, what="the renewal")
-        if run.events("pipeline.renewal_refused"):
+
+        def taken_up() -> bool:
+            return started(before + 1) or run.events("pipeline.renewal_refused") > refused
+
+        wait_until(taken_up, timeout=lively(), interval=0.1, what="the renewal")
+        if run.events("pipeline.renewal_refused") > refused:
             raise Violation("O4", f"the new configuration was refused\n{run.tail()}")
 
     # The oracles.

@@ -1,7 +1,8 @@
 """A running pipeline takes up a changed configuration between two batches.
 
 Asked for by a signal, or by a request for the snapshot of a table that the query does not know yet: then the
-file was given a new [[table]] or [[feed]] since. What cannot work is told, and the pipeline goes on as it is.
+file was given a new [[table]] or [[feed]] since. What cannot work is told, and the pipeline goes on as it is;
+where the source cannot be asked at the moment, it is asked again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tailrace.app.belonging import claim
 from tailrace.app.parts import captured_tables
 from tailrace.app.running import pipeline_spec
 from tailrace.changelog.filesystem import open_filesystem
-from tailrace.model.errors import ConfigError, TailraceError
+from tailrace.model.errors import ConfigError, TailraceError, Transient
 from tailrace.runtime.observer import Observer
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Renewal:
         self._observer = observer
         self._on_data_loss = on_data_loss
         self._asked = False
+        # Asked for, and not possible at the moment; and whether that was told.
+        self._waits = self._told = False
         self._looked = time.monotonic()
         self._refused: set[str] = set()
 
@@ -46,11 +49,12 @@ class Renewal:
         """Whether the run is to begin again; `config` and `spec` are the new ones then."""
         if asked := self._asked:
             # Only then: a signal that comes in between is not to be overwritten, and the file is read below.
-            self._asked = False
+            self._asked = self._waits = self._told = False
             self._refused.clear()
         elif time.monotonic() - self._looked < LOOK_SECONDS:
             return False
         self._looked = time.monotonic()
+        asked = asked or self._waits
         strangers = {} if asked else self._strangers()
         if not asked and not strangers:
             return False
@@ -58,7 +62,15 @@ class Renewal:
         self._refused.update(strangers)
         try:
             config, spec = self._loaded()
+        except Transient as error:
+            # What passes by itself is waited for, and told once: nobody would ask again for its sake.
+            if not self._told:
+                self._observer.event("pipeline.renewal_waits", message=error.message)
+            self._waits, self._told = asked, True
+            self._refused.difference_update(strangers)
+            return False
         except TailraceError as error:
+            self._waits = self._told = False
             self._refuse(error)
             return False
         tables = _tables(spec)
@@ -71,12 +83,18 @@ class Renewal:
             )
         if not asked and not set(strangers.values()).intersection(tables):
             return False
+        self._waits = self._told = False
         self.config, self.spec = config, spec
         self._observer.event("pipeline.renewed", tables=tables)
         return True
 
     def settle(self) -> None:
         """Between the former query and the next: what the former must not take up, with types it has not."""
+        from tailrace.spark.patience import patiently
+
+        patiently(self._claim)
+
+    def _claim(self) -> None:
         with opened(self.config) as capture:
             claim(self.config, captured_tables(self.config, capture))
 
