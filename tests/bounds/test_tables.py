@@ -31,7 +31,7 @@ def _sums(name: str) -> str:
 
 
 def _held(ground: Ground, names: list[str]) -> list[Row]:
-    """The sums of each table; of some at a time, for a connection of SQLite's reads the schema of all first."""
+    """The sums of each table; some at a time, for SQLite reads the schema of all first."""
     return [
         row
         for first in range(0, len(names), ASKED)
