@@ -20,6 +20,7 @@ from tailrace.model.errors import NeedsOperator, TailraceError, Transient
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tailrace.capture.contract import Capture
     from tailrace.config import Config
     from tailrace.engine.spec import PipelineSpec
     from tailrace.spark.offsets import Offset
@@ -139,7 +140,12 @@ def _reason(error: Exception) -> str:
 
 
 def release(config: Config) -> Callable[[Offset], None]:
-    """Acknowledges an offset at the source at the end of a run, until the source has it on record."""
+    """Acknowledges an offset at the source at the end of a run, until the source knows it."""
+
+    def known(capture: Capture) -> int:
+        return max(
+            (one.acknowledged for one in capture.consumers() if one.name == config.consumer), default=0
+        )
 
     def acknowledge(offset: Offset) -> None:
         deadline = time.monotonic() + RELEASE_SECONDS
@@ -149,7 +155,8 @@ def release(config: Config) -> Callable[[Offset], None]:
                 # what this one could not.
                 with contextlib.suppress(Transient):
                     position = capture.moved(offset.position)
-                    if capture.acknowledge(position, consumer=config.consumer) >= position:
+                    recorded = capture.acknowledge(position, consumer=config.consumer)
+                    if recorded >= position or known(capture) >= position.version:
                         return
                 time.sleep(0.05)
 

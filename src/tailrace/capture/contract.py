@@ -246,8 +246,9 @@ class Capture(ABC):
     def acknowledge(self, position: Position, *, consumer: str) -> Position:
         """Everything up to `position` is durable downstream; the mechanism may release its log.
 
-        Never called for part of a transaction. It may be lazy: the returned position is the one that the
-        source now has on record. Acknowledging an older position than before is harmless and changes nothing.
+        Never called for part of a transaction. It may be lazy: the returned position is one that the source
+        now has on record for good, also if it crashes; `consumers` may tell of a newer one. Acknowledging an
+        older position than before is harmless and changes nothing.
         """
 
     @abstractmethod

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 
+from tailrace.capture.postgres.client import Connection
+from tailrace.capture.postgres.sentinel import Sentinel
 from tailrace.model.errors import (
     IdentityMismatch,
     LogLost,
@@ -59,6 +63,61 @@ def test_a_server_that_restarts_loses_nothing(own_server: Server, how: str) -> N
     with own_server.admin(database.name, "app") as application:
         application.execute("INSERT INTO items VALUES (3)")
     assert ids(source, start=stream.position, capture=source.open()) == [3]
+
+
+def test_what_is_on_record_outlives_a_crash_also_after_a_checkpoint(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    watch = Sentinel._watch
+
+    def counted(sentinel: Sentinel, connection: Connection) -> None:
+        nonlocal looks
+        watch(sentinel, connection)
+        looks += 1
+
+    monkeypatch.setattr(Sentinel, "_watch", counted)
+    database = own_server.database()
+    source = Source(database, ITEMS, watch_interval=0.05)
+    recorded = -1
+    with (
+        # Of connections that end with the server.
+        contextlib.suppress(psycopg.OperationalError),
+        own_server.admin(database.name) as admin,
+        own_server.admin(database.name) as other,
+        background(source.open(), source.start, source.refs) as stream,
+    ):
+        # A checkpoint writes a slot only where more of it has changed than what is confirmed. While this
+        # transaction runs, nothing else does.
+        other.execute("BEGIN")
+        other.execute("INSERT INTO items VALUES (0)")
+        for number in range(1, 4):
+            source.sql(f"INSERT INTO items VALUES ({number})")
+            wait_until(lambda: len(stream.changes) == number)  # noqa: B023
+            stream.capture.acknowledge(stream.position, consumer=CONSUMER)
+            wait_until(lambda: source.confirmed() >= stream.position.version)
+            seen = looks
+            wait_until(lambda: looks >= seen + 3)  # noqa: B023
+            admin.execute("CHECKPOINT")
+            wait_until(lambda: looks >= seen + 6)  # noqa: B023
+        recorded = stream.capture.acknowledge(stream.position, consumer=CONSUMER).version
+        own_server.kill()
+        ended(stream, Transient)
+    own_server.start()
+    assert source.confirmed() >= recorded >= 0
+
+
+def test_what_is_on_record_outlives_a_crash_also_where_nothing_was_streamed(own_server: Server) -> None:
+    source = Source(own_server.database(), ITEMS)
+    with background(source.open(), source.start, source.refs) as stream:
+        source.sql("INSERT INTO items VALUES (1)")
+        wait_until(lambda: stream.changes)
+    wait_until(lambda: not source.active())
+    recorded = source.open().acknowledge(stream.position, consumer=CONSUMER)
+    assert source.confirmed() >= stream.position.version
+    own_server.kill()
+    own_server.start()
+    assert source.confirmed() >= recorded.version
 
 
 def test_a_server_can_shut_down_while_changes_are_not_acknowledged(own_server: Server) -> None:

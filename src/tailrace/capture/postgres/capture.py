@@ -153,7 +153,7 @@ class PostgresCapture(Capture):
     def seen(self) -> int:
         with session(self._config) as connection:
             # An asynchronous commit is visible before it is written out.
-            return slots.written(connection)[0]
+            return slots.written(connection)
 
     def live(
         self,
@@ -209,8 +209,9 @@ class PostgresCapture(Capture):
             confirmed = slots.checked(found, connection).confirmed or 0
             # No stream remembers here which transactions were delivered: all that run now must end first.
             if confirmed < position.version and visible.settled(connection):
-                confirmed = slots.advance(connection, found, position.version)
-        return position.at(min(confirmed, position.version))
+                slots.advance(connection, found, position.version)
+        # What was confirmed last a crash may forget, but not what the slot keeps the log from.
+        return position.at(min(found.restart or 0, position.version))
 
     def wait_visible(self, position: Position, timeout: float) -> None:
         """Return when a read begun now, by whichever process, sees every transaction up to `position`.

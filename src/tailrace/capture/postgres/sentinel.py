@@ -57,10 +57,9 @@ class Sentinel:
         self._connection: Connection | None = None
         self._sent = self._watched = time.monotonic()
         self.failure: TailraceError | None = None
-        self.slot: slots.Slot | None = None
-        # What the server has on record even if it crashes, and what it will have after its next checkpoint.
-        self.kept = 0
-        self._seen: tuple[int, int] | None = None
+        self._seen: slots.Slot | None = None
+        # What the server has on record even if it crashes, and what it has by the next look.
+        self.kept = self._coming = 0
         self._thread = threading.Thread(target=self._run, name="tailrace-sentinel", daemon=True)
         self._thread.start()
 
@@ -195,14 +194,18 @@ class Sentinel:
         if slot is None:
             raise slots.missing(self._slot)
         self._halts.risks = slots.risks(slot, self._config)
-        self.slot = slots.checked(slot, connection)
-        self._keep(connection, self.slot)
+        self._keep(slots.checked(slot, connection))
         self._settle(connection)
 
-    def _keep(self, connection: Connection, slot: slots.Slot) -> None:
-        """What is confirmed outlives a crash once a checkpoint has begun after it was seen."""
-        end, checkpoint = slots.written(connection)
-        if self._seen is not None and checkpoint > self._seen[1]:
-            self.kept, self._seen = max(self.kept, self._seen[0]), None
-        if self._seen is None and (slot.confirmed or 0) > self.kept:
-            self._seen = (slot.confirmed or 0, end)
+    def _keep(self, slot: slots.Slot) -> None:
+        """What the server has written of the slot, which it does where `restart_lsn` moves.
+
+        With it goes what was confirmed until then. A checkpoint is no sign: what is confirmed alone does not
+        make it write a slot. The new one shows a moment before it is written, so the next look counts it.
+        """
+        self.kept = max(self.kept, self._coming)
+        restart = slot.restart or 0
+        before, self._seen = self._seen, slot
+        self._coming = max(self._coming, restart)
+        if before is not None and restart > (before.restart or 0):
+            self._coming = max(self._coming, before.confirmed or 0)

@@ -218,16 +218,14 @@ def drop(connection: Connection, name: str) -> bool:
     return True
 
 
-def advance(connection: Connection, slot: Slot, version: int) -> int:
-    """Move an idle slot on; where it then stands."""
+def advance(connection: Connection, slot: Slot, version: int) -> None:
+    """Move an idle slot on."""
     try:
-        row = connection.execute(
-            "SELECT (end_lsn - '0/0'::pg_lsn)::int8 FROM pg_replication_slot_advance(%s, %s::pg_lsn)",
-            (slot.name, lsn_text(version)),
-        ).fetchone()
+        connection.execute(
+            "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (slot.name, lsn_text(version))
+        )
     except errors.ObjectInUse:
         raise Transient(f"the replication slot {slot.name} is in use") from None
-    return int(row[0]) if row else slot.confirmed or 0
 
 
 def peek(connection: Connection, config: PostgresConfig, name: str, version: int) -> set[int] | None:
@@ -251,13 +249,10 @@ def peek(connection: Connection, config: PostgresConfig, name: str, version: int
     return {xid for (xid,) in rows}
 
 
-def written(connection: Connection) -> tuple[int, int]:
-    """Where the log ends, written out or not, and where the last checkpoint began."""
-    row = connection.execute(
-        "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8, (redo_lsn - '0/0'::pg_lsn)::int8"
-        " FROM pg_control_checkpoint()"
-    ).fetchone()
-    return (int(row[0]), int(row[1])) if row else (0, 0)
+def written(connection: Connection) -> int:
+    """Where the log ends, written out or not."""
+    row = connection.execute("SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8").fetchone()
+    return int(row[0]) if row else 0
 
 
 def _why(slot: Slot, connection: Connection) -> str:

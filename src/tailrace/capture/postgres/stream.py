@@ -101,9 +101,7 @@ class Stream:
         """Hand over what is durable; what the server surely keeps on record through a crash."""
         if self._sentinel is not None:
             self._sentinel.acknowledge(version)
-            if self._sentinel.slot is not None:
-                restart = self._sentinel.slot.restart or 0
-                self._recorded = max(self._recorded, restart, self._sentinel.kept)
+            self._recorded = max(self._recorded, self._sentinel.kept)
         return min(self._recorded, version)
 
     def run(self, wait: float) -> Iterator[Part | None]:
