@@ -81,6 +81,17 @@ def test_a_signal_takes_up_the_file_whatever_its_tables(run: Running) -> None:
     assert run.due()
 
 
+def test_what_an_index_asked_for_ends_with_its_table_and_what_a_person_asked_for_waits(run: Running) -> None:
+    run.plans.request(LOOSE, remembered=True)
+    assert not run.due()
+    assert run.plans.requests() == {}
+    assert run.observer.count("pipeline.renewal_refused") == 0
+    for remembered in (True, False, True):
+        run.plans.request(LOOSE, remembered=remembered)
+    assert not run.due()
+    assert [one.table for one in run.plans.requests().values()] == [LOOSE]
+
+
 def test_what_passes_by_itself_is_told_once_and_waited_for(
     run: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,7 +107,9 @@ class Renewal:
 
         known = set(_tables(self.spec))
         try:
-            found = PlanStore(*open_filesystem(str(self.config.state.directory))).requests()
+            plans = PlanStore(*open_filesystem(str(self.config.state.directory)))
+            plans.forget_remembered(known)
+            found = plans.requests()
         except TailraceError:
             # It may pass, and is looked at again soon; the query reads them too and tells what stays.
             return {}

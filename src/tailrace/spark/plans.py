@@ -11,6 +11,7 @@ commit (`spark.snapshots`), or once a stop that names it is durable (`spark.orde
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import uuid
 from collections.abc import Collection, Mapping
@@ -61,13 +62,18 @@ class Plan:
 
 @dataclass(frozen=True)
 class Request:
-    """A wish for a snapshot of a table, or of its rows for which `where` is true, or for an `index` alone."""
+    """A wish for a snapshot of a table, or of its rows for which `where` is true, or for an `index` alone.
+
+    One that is `remembered` need not wait for a table that is not read any more: who made it knows what it is
+    for, and asks again.
+    """
 
     id: str
     table: TableRef
     where: str | None = None
     asked: float = 0.0
     index: str = ""
+    remembered: bool = False
 
 
 class PlanStore:
@@ -119,25 +125,40 @@ class PlanStore:
             if name.removesuffix(".json") not in plan_ids:
                 remove(self._fs, f"{self._plans}/{name}")
 
-    def request(self, ref: TableRef, where: str | None = None, *, index: str = "") -> str:
+    def request(
+        self, ref: TableRef, where: str | None = None, *, index: str = "", remembered: bool = False
+    ) -> str:
         """Ask for a snapshot of a table; a waiting request for the same is not doubled.
 
         One that has begun counts for nothing: what is missing since would be missing in it too. With `index`
-        all rows are read, for that index alone.
+        all rows are read, for that index alone. One that is `remembered` is so no longer once somebody asks
+        for the same who does not.
         """
         where = EVERY_ROW if index else where
         planned = {name.removesuffix(".json") for name in self._names(self._plans)}
         wish, waiting = (ref, where, index), self.requests().values()
-        same = [one.id for one in waiting if (one.table, one.where, one.index) == wish]
+        same = {one.id: one for one in waiting if (one.table, one.where, one.index) == wish}
         begun = self._served_by(planned.intersection(same))
-        for known in same:
+        for known, one in same.items():
             if known not in begun:
+                if one.remembered and not remembered:
+                    self._write(dataclasses.replace(one, remembered=False))
                 return known
-        request_id = f"r{uuid.uuid4().hex[:12]}"
+        request = Request(f"r{uuid.uuid4().hex[:12]}", ref, where, time.time(), index, remembered)
         make_directory(self._fs, self._requests)
-        body = {"schema": ref.schema, "name": ref.name, "where": where, "asked": time.time(), "index": index}
-        write_state(self._fs, f"{self._requests}/{request_id}.json", "snapshot-request", body)
-        return request_id
+        self._write(request)
+        return request.id
+
+    def _write(self, request: Request) -> None:
+        body = {
+            "schema": request.table.schema,
+            "name": request.table.name,
+            "where": request.where,
+            "asked": request.asked,
+            "index": request.index,
+            "remembered": request.remembered,
+        }
+        write_state(self._fs, f"{self._requests}/{request.id}.json", "snapshot-request", body)
 
     def requests(self) -> Mapping[str, Request]:
         """Every waiting request by id, in the order in which they were made."""
@@ -147,7 +168,8 @@ class PlanStore:
             if body is not None:
                 ref = TableRef(body["schema"], body["name"])
                 request_id, asked = name.removesuffix(".json"), body.get("asked", 0.0)
-                found.append(Request(request_id, ref, body.get("where"), asked, body.get("index", "")))
+                index, remembered = body.get("index", ""), bool(body.get("remembered", False))
+                found.append(Request(request_id, ref, body.get("where"), asked, index, remembered))
         return {request.id: request for request in sorted(found, key=lambda one: one.asked)}
 
     def fresh(self, begun: Collection[str] = ()) -> set[TableRef]:
@@ -157,6 +179,12 @@ class PlanStore:
         """
         waiting, begun = self.requests().values(), self._served_by(begun)
         return {request.table for request in waiting if request.where is None and request.id not in begun}
+
+    def forget_remembered(self, read: Collection[str]) -> None:
+        """Remove the requests of tables that are not among those `read`, where that is safe."""
+        for request in self.requests().values():
+            if request.remembered and str(request.table) not in read:
+                self.served(request.id)
 
     def served(self, request_id: str) -> None:
         """Forget a request: a committed offset carries its plan, or a stop names it."""

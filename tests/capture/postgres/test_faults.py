@@ -286,7 +286,7 @@ def test_a_promoted_server_is_refused_by_its_timeline(own_server: Server) -> Non
     source.sql("INSERT INTO items VALUES (1)")
     delivered = source.parts()[-1].position
     old = source.open()
-    assert old.acknowledge(source.start, consumer=CONSUMER) == source.start
+    assert old.acknowledge(source.start, consumer=CONSUMER) <= source.start
     own_server.stop()
     (own_server.data / "standby.signal").touch()
     own_server.start()
@@ -302,7 +302,8 @@ def test_a_promoted_server_is_refused_by_its_timeline(own_server: Server) -> Non
         old.acknowledge(delivered, consumer=CONSUMER)
     moved = old.moved(delivered)
     assert moved.source != delivered.source
-    assert old.acknowledge(moved, consumer=CONSUMER) == moved
+    old.acknowledge(moved, consumer=CONSUMER)
+    assert next(one.acknowledged for one in old.consumers()) == moved.version
 
 
 def test_another_server_is_refused(database: Database, own_server: Server) -> None:

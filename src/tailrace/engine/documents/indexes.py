@@ -110,7 +110,7 @@ class Indexes:
                 self._ask_again(index)
                 continue
             if offset is not None:
-                self._plans().request(index.root)
+                self._plans().request(index.root, remembered=True)
             known, last = self._states.get(index.name), committed(self._spec.checkpoint)
             position = last[1].position.version if last is not None else 0
             before = None if known is None else kept(index, known, position, why)
@@ -142,7 +142,7 @@ class Indexes:
         """What the index misses it misses until it is filled, though somebody may have stopped that."""
         known = self._states.get(index.name)
         if known is not None and known.again:
-            self._plans().request(index.root)
+            self._plans().request(index.root, remembered=True)
 
     def _left_out(self, index: Index) -> None:
         """Remember which sinks the index has no longer: what they miss from now on nobody can tell."""
@@ -335,7 +335,7 @@ class Indexes:
         """Ask for a filling where changes may have been missed."""
         now, why = self._seen(index, state, batch, tables)
         if why:
-            self._plans().request(index.root)
+            self._plans().request(index.root, remembered=True)
             self._observer.event("index.filling", index=index.name, reason=why)
         if now is not state:
             self._states.put(index.name, now)
