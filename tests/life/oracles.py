@@ -84,7 +84,9 @@ class Book:
         self._repeated: Place | None = None
         # Keys that a mirror has, as far as the feed tells; positions of changes that change it.
         self._mirrored: set[int] = set()
-        self._effective: set[int] = set()
+        self._effective: Counter[int] = Counter()
+        # Keys that came since the last idle point, and where: with its delete such a key leaves no trace.
+        self._born: dict[int, list[int]] = {}
         self.places: list[int] = []
         self.changes = 0
 
@@ -151,10 +153,25 @@ class Book:
         if self._seen and place < next(reversed(self._seen)):
             raise Violation("O2", f"{place} came first after {next(reversed(self._seen))}")
         self._seen[place] = text
+        there = key in self._mirrored
         if self._mirror(change, key):
-            self._effective.add(place[0])
+            self._count(change["op"], key, place[0], there=there)
         if key is not None and key < BULK:
             self._delivered.append(change)
+
+    def _count(self, op: str, key: int | None, at: int, *, there: bool) -> None:
+        """The position of a change that a mirror must get a version for.
+
+        A row that comes and goes again may do so within one batch, and leaves no version then.
+        """
+        if op == "d" and key in self._born:
+            self._effective.subtract(self._born.pop(key))
+            return
+        self._effective[at] += 1
+        if op in ("s", "t"):
+            self._born.clear()
+        elif key is not None and op != "d" and (not there or key in self._born):
+            self._born.setdefault(key, []).append(at)
 
     def _mirror(self, change: dict[str, Any], key: int | None) -> bool:
         """Whether a mirror gets a version for the change.
@@ -190,12 +207,12 @@ class Book:
             pairs = [(key, told.get(key), wanted.get(key)) for key in keys[:2]]
             raise Violation("O2", f"key, delivered, committed: {pairs}, and {len(keys)} keys in all")
         self.changes += len(self._delivered)
-        self.places = sorted(self._effective)
+        self.places = sorted(at for at, changes in self._effective.items() if changes > 0)
         if self._seen:
             self._settled = max(self._seen)
         self._began = True
         self._seen, self._delivered, self._wanted, self._repeated = {}, [], {}, None
-        self._effective = set()
+        self._effective, self._born = Counter(), {}
 
 
 class Watch(Sampler):

@@ -11,9 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from tailrace.capture.contract import Finding
@@ -33,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 WATCH_SECONDS = 0.25
+# How soon it hears that it is to stop.
+LISTEN_SECONDS = 0.02
 COMMIT_SECONDS = 30.0
 _ABOUT_THE_QUERY = "=== Streaming Query ==="
 
@@ -66,13 +66,10 @@ class Pipeline:
         self._writer = BatchWriter(spec, self._gate, self._observer)
         self._renew = renew
         self._stopping = False
-        # Not an event: the code that a signal handler interrupts may be holding an event's lock.
-        self._wake: SimpleQueue[None] = SimpleQueue()
 
     def request_stop(self) -> None:
         """Finish the batch that is being written, then end the run. Safe in a signal handler."""
         self._stopping = True
-        self._wake.put(None)
 
     def run(self, *, once: bool = False) -> RunResult:
         """Run until stopped, or with `once` until everything the source has now is written."""
@@ -125,9 +122,11 @@ class Pipeline:
                     snapshots.tell(_report(numbers["source"]).get("snapshots", ()))
 
     def _stopped_within(self, seconds: float) -> bool:
-        if not self._stopping:
-            with suppress(Empty):
-                self._wake.get(timeout=seconds)
+        # Asleep, and not waiting for a sign: the code that a signal handler interrupts may be holding an
+        # event's lock, and a queue waits for ever where a signal comes at the end of its time.
+        deadline = time.monotonic() + seconds
+        while not self._stopping and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, LISTEN_SECONDS))
         return self._stopping
 
     def _end(self, query: StreamingQuery) -> None:
