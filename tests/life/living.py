@@ -171,6 +171,7 @@ def _meter(world: World, record: Record, weather: Weather | None) -> Meter:
         "retained": world.ground.retained,
         "chapter": lambda: float(weather.chapter) if weather else 0.0,
         "steady": lambda: float(weather.steady) if weather else 0.0,
+        "queries": lambda: float(world.queries),
     }
     return Meter(record, lambda: world.running, places)
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import psutil
 
@@ -42,12 +42,20 @@ class Measure:
     judged: bool = True
     # Used by processes, and gone with them.
     process: bool = False
+    # What Spark's JVM keeps of every query that it began, though that has ended; it is not judged.
+    each_query: float = 0.0
+
+    def of(self, sample: Sample) -> float | None:
+        """What a sample has of it, as far as it is judged."""
+        found = sample.get(self.name)
+        return None if found is None else found - self.each_query * (sample.get("queries") or 0.0)
 
 
 MEASURES = (
     *(Measure(f"{role}_mb", "MB", slack=10.0, process=True) for role in ROLES),
-    Measure("handles", "", slack=20.0, process=True),
-    Measure("threads", "", slack=10.0, process=True),
+    # Of the process that reads the source: its socket, the selector with an event, and who waits for its end.
+    Measure("handles", "", slack=20.0, process=True, each_query=3.0),
+    Measure("threads", "", slack=10.0, process=True, each_query=1.0),
     Measure("state_mb", "MB", slack=4.0),
     Measure("documents_mb", "MB", slack=4.0),
     Measure("retained", "rows or bytes", slack=0.0),
@@ -57,7 +65,16 @@ MEASURES = (
 )
 # Bytes of PostgreSQL's log come by segments, and other work of the server writes to it too.
 RETAINED_SLACK = {"sqlite": 2000.0, "postgres": 16.0 * MEGA}
-COLUMNS = ("at", "idle", "run", "age", "chapter", "steady", *(measure.name for measure in MEASURES))
+COLUMNS = (
+    "at",
+    "idle",
+    "run",
+    "age",
+    "chapter",
+    "steady",
+    "queries",
+    *(measure.name for measure in MEASURES),
+)
 
 
 def processes_of(pid: int) -> dict[str, list[psutil.Process]]:
@@ -225,7 +242,7 @@ def judged(samples: Sequence[Sample], source: str = "sqlite") -> list[Verdict]:
             second, last = parts[measure.process]
             if min(len(second), len(last)) < POINTS:
                 continue
-            before, after = (_median(part, measure.name) for part in (second, last))
+            before, after = (_median(part, measure) for part in (second, last))
             slack = RETAINED_SLACK[source] if measure.name == "retained" else measure.slack
             points = (len(second), len(last))
             limit = before * RATIO + slack
@@ -251,6 +268,6 @@ def _at(sample: Sample) -> float:
     return sample["at"] or 0.0
 
 
-def _median(samples: Sequence[Sample], name: str) -> float:
-    values: list[Any] = [sample[name] for sample in samples if sample[name] is not None]
+def _median(samples: Sequence[Sample], measure: Measure) -> float:
+    values = [value for sample in samples if (value := measure.of(sample)) is not None]
     return float(statistics.median(values)) if values else 0.0

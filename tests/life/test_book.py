@@ -66,10 +66,12 @@ def test_a_delete_of_what_a_snapshot_did_not_find_any_more_is_no_version_of_a_mi
 
 
 def test_a_row_that_comes_and_goes_between_two_idle_points_needs_no_version_of_a_mirror(feed: Feed) -> None:
-    feed.book.committed(
-        [["put", 2, 1], ["put", 2, 2], ["del", 2, 3], ["put", 2, 4], ["put", 1, 2], ["del", 1, 3]]
-    )
-    both = feed.tell("c", 2, 1)
+    feed.tell("s", 0, 0)
+    feed.tell("r", 1, 1)
+    feed.settle()
+    feed.book.committed([["put", 2, 1], ["put", 2, 2], ["del", 2, 3], ["put", 2, 4]])
+    feed.book.committed([["put", 1, 2], ["del", 1, 3]])
+    feed.tell("c", 2, 1)
     feed.tell("u", 2, 2)
     feed.tell("d", 2, 2)
     again = feed.tell("c", 2, 4)

@@ -88,6 +88,18 @@ def test_what_was_never_steady_says_nothing_of_processes() -> None:
     assert {measure.name for measure in found} >= {"state_mb", "retained"}
 
 
+def test_what_spark_keeps_of_each_query_is_not_judged_and_what_is_more_is() -> None:
+    def grows(each: float) -> set[str]:
+        samples = [
+            sample(at, queries=at / 30, handles=500.0 + each * at / 30, threads=400.0 + at / 30)
+            for at in range(0, 3600, 60)
+        ]
+        return {verdict.measure.name for verdict in judged(samples) if not verdict.flat}
+
+    assert grows(3.0) == set()
+    assert grows(5.0) == {"handles"}
+
+
 def test_a_record_has_what_this_process_uses_and_is_read_as_it_was_written(tmp_path: Path) -> None:
     record = Record(tmp_path / "resources.csv")
     meter = Meter(record, lambda: (3, os.getpid(), 1.5), {"state_mb": lambda: 7.0, "retained": lambda: None})

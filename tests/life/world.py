@@ -213,6 +213,12 @@ class World:
             return None
         return run.number, run.process.pid, time.monotonic() - run.began
 
+    @property
+    def queries(self) -> int:
+        """How many queries the run has begun so far."""
+        run = self.run
+        return run.events("pipeline.started") if run is not None and run.log.exists() else 0
+
     # The pipeline.
 
     def _do_start(self, _: Action) -> None:

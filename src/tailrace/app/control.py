@@ -80,11 +80,14 @@ class Control:
         return [ref.name for ref in refs]
 
     def resume(self, *tables: str) -> list[str]:
-        """Go on with the snapshots of these tables, or of all; those that were paused."""
+        """Go on with the snapshots of these tables, or of all; those that were paused.
+
+        All of them are also those that are not read at present: a pause would still hold once they are again.
+        """
         refs, orders = self._some(tables), self._stores()[1]
         paused = orders.paused()
-        for ref in refs:
-            orders.resume(ref)
+        for table in {str(ref) for ref in refs} if tables else paused:
+            orders.resume(table)
         return [ref.name for ref in refs if str(ref) in paused]
 
     def stop(self, *tables: str) -> list[str]:
@@ -106,7 +109,7 @@ class Control:
                 stopped.append(ref.name)
             for one in withdrawn:
                 plans.served(one.id)
-            orders.resume(ref)
+            orders.resume(str(ref))
         return stopped
 
     @property

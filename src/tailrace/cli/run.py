@@ -137,6 +137,7 @@ def _run(renewal: Renewal, once: bool, observer: Observer, stopper: Stopper) -> 
             # The former query's reader lets go of the state a moment after its end.
             app.refuse_while_running(renewal.config, patience=RENEWAL_PATIENCE)
             renewal.settle()
+            app.forget_queries(spark)
             stopper.attach(pipeline := made(), renewal)
 
 

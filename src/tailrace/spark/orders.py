@@ -45,9 +45,9 @@ class Orders:
         """No chunk of the table is taken until it is resumed, also of snapshots that are asked for later."""
         self._write("pause", ref)
 
-    def resume(self, ref: TableRef) -> None:
+    def resume(self, table: str) -> None:
         """End a pause."""
-        remove(self._fs, self._path("pause", str(ref)))
+        remove(self._fs, self._path("pause", table))
 
     def stop(self, ref: TableRef, withdrawn: Iterable[str] = (), whole: Iterable[str] = ()) -> None:
         """End the snapshot of the table that runs now, where it is, and withdraw these requests."""
