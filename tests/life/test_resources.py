@@ -11,7 +11,7 @@ from tests.life.resources import COLUMNS, MEASURES, Meter, Record, Sample, judge
 
 
 def sample(at: float, **values: float) -> Sample:
-    told = {"at": at, "idle": 1.0, "age": 900.0, "chapter": 0.0, "steady": 1.0}
+    told = {"at": at, "idle": 1.0, "age": 900.0, "chapter": 0.0, "steady": 1.0, "queries": 1.0}
     return {**dict.fromkeys(COLUMNS, 50.0), **told, **values}
 
 
