@@ -94,6 +94,19 @@ def test_a_pause_is_shown_until_it_is_ended(capsys: pytest.CaptureFixture[str]) 
     assert "paused" not in run(capsys, "status")[1]
 
 
+def test_resuming_everything_ends_the_pauses_of_tables_that_are_not_read_at_present_too(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = shop / "tailrace.toml"
+    whole = file.read_text()
+    assert run(capsys, "snapshot", "--pause")[0] == 0
+    file.write_text(whole.replace('[[table]]\nname = "orders"\n', ""))
+    assert run(capsys, "snapshot", "--resume")[0] == 0
+    file.write_text(whole)
+    assert "nothing was paused" in run(capsys, "snapshot", "--resume")[1]
+    assert "paused" not in run(capsys, "status")[1]
+
+
 def logged(shop: Path, *cursors: Cursor, times: tuple[float, ...] = ()) -> None:
     """Batches as Spark logs them, each with one more cursor of the orders."""
     capture = capture_for(f"sqlite:{shop / 'shop.db'}")
