@@ -252,6 +252,17 @@ def test_acknowledging_without_a_stream_moves_the_slot(database: Database) -> No
     assert source.confirmed() == later.version
 
 
+def test_who_acknowledges_by_a_slot_of_another_name_finds_itself_among_the_consumers(
+    database: Database,
+) -> None:
+    source = Source(database, ITEMS, slot="of_another_name")
+    source.sql("INSERT INTO items VALUES (1)")
+    taken = [part for part in source.parts() if part.rows][-1].position
+    other = source.open()
+    other.acknowledge(taken, consumer=CONSUMER)
+    assert [(one.name, one.acknowledged) for one in other.consumers()] == [(CONSUMER, taken.version)]
+
+
 @pytest.mark.parametrize("consumer", ["shop", "spark-0a1b2c", "a_b", "a__b", "Ünïcode 1", "_5f", "x.y/z"])
 def test_a_consumer_can_be_read_off_its_slot(consumer: str) -> None:
     config = PostgresConfig(Secret(""), "x")

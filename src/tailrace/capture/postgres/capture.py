@@ -199,6 +199,7 @@ class PostgresCapture(Capture):
             if position.source != stream.source:
                 raise self._other()
             return position.at(stream.acknowledge(position.version))
+        self._named = consumer
         with session(self._config, patient=True) as connection:
             # Asked each time: a fail-over changes it.
             if position.source != identity(connection, self._config):
