@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailrace.capture.contract import Finding
-from tailrace.engine.gate import Gate
+from tailrace.engine.gate import Closed, Gate
 from tailrace.engine.progress import committed, is_committed
 from tailrace.engine.snapshots import SnapshotEvents
 from tailrace.engine.spec import PipelineSpec
@@ -27,7 +28,7 @@ from tailrace.spark.crossing import cause
 from tailrace.spark.offsets import Offset
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 WATCH_SECONDS = 0.25
@@ -101,7 +102,7 @@ class Pipeline:
     def _start(self, once: bool) -> StreamingQuery:
         try:
             frame = self._spark.readStream.format("tailrace").options(**self._spec.options).load()
-            stream = frame.writeStream.queryName(self._spec.name).foreachBatch(self._writer)
+            stream = frame.writeStream.queryName(self._spec.name).foreachBatch(_calling(self._writer))
             stream = stream.option("checkpointLocation", self._spec.checkpoint)
             return (stream.trigger(availableNow=True) if once else stream).start()
         except Exception as error:
@@ -163,6 +164,18 @@ class Pipeline:
         return TailraceError(
             f"Spark failed: {_telling(lines)[:500]}", remedy=f"Spark's log: {where}" if where else None
         )
+
+
+def _calling(writer: BatchWriter) -> Callable[[DataFrame, int], None]:
+    """What Spark calls. It stays known to the JVM long after the query's end; the writer is to go with it."""
+    known = weakref.ref(writer)
+
+    def call(frame: DataFrame, number: int) -> None:
+        if (found := known()) is None:
+            raise Closed
+        found(frame, number)
+
+    return call
 
 
 def _telling(lines: Sequence[str]) -> str:
