@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tailrace.capture.sqlite.rows import Pace, steps
 from tests.capture.sqlite.support import Source, Undecodable, same
 
 Make = Callable[..., Source]
@@ -193,3 +194,17 @@ def test_batches_that_need_no_exact_values_have_no_column_for_them(source: Make)
     assert "after_exact" not in batch.data.schema.names
     assert batch.data.schema.field("after").type.field("d").type == pa.decimal128(10, 2)
     assert batch.data.column("after").field("d")[1234].as_py() * 100 == 1234
+
+
+def test_large_values_are_fetched_one_by_one_until_their_size_is_known(source: Make) -> None:
+    shop = source("CREATE TABLE t (id INTEGER PRIMARY KEY, body TEXT)")
+    shop.run(*(f"INSERT INTO t VALUES ({number}, printf('%.*c', 100000, 'x'))" for number in range(20)))
+    pace = Pace(2, 1 << 20)
+    fetched = []
+    for rows in steps(shop.app, "SELECT id, body FROM t ORDER BY id", (), pace):
+        fetched.append(len(rows))
+        pace.learn(len(rows), 100_000 * len(rows))
+    assert fetched[0] == 1
+    assert sum(fetched) == 20
+    # A quarter of the budget at once, and no more.
+    assert max(fetched) <= 2

@@ -65,7 +65,8 @@ def steps(
         except sqlite3.DataError:
             if large:
                 raise
-            large = True
+            # One, until it is known how large they are: sixteen may be more than memory has.
+            large, pace.step = True, 1
         finally:
             connection.text_factory = str
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, unlimited)
