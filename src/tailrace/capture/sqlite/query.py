@@ -14,7 +14,7 @@ from tailrace.capture.sqlite import decode
 from tailrace.capture.sqlite.config import SqliteConfig
 from tailrace.capture.sqlite.decode import Cells
 from tailrace.capture.sqlite.kept import Reading
-from tailrace.capture.sqlite.rows import Pace, steps
+from tailrace.capture.sqlite.rows import Pace, slices
 from tailrace.model.errors import DataError
 
 _STEP = 4096
@@ -38,18 +38,7 @@ def read(
         given = parameters.values() if isinstance(parameters, Mapping) else parameters
         longest = max((4 * len(value) for value in given if isinstance(value, str | bytes)), default=0)
         pace.limit = max(pace.limit, longest + 1)
-        runs: list[list[Cells]] = []
-        rows = held = 0
-        for fetched in steps(connection, sql, parameters, pace):
-            cells = decode.decode(fetched, kinds)
-            nbytes = sum(cell.nbytes for cell in cells)
-            pace.learn(len(fetched), nbytes)
-            runs.append(cells)
-            rows, held = rows + len(fetched), held + nbytes
-            if rows >= config.slice_rows or held >= config.slice_bytes:
-                yield _answer(columns, runs)
-                runs, rows, held = [], 0, 0
-        if runs:
+        for runs, _ in slices(connection, sql, parameters, kinds=kinds, pace=pace, config=config):
             yield _answer(columns, runs)
 
 

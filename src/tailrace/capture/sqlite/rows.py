@@ -13,7 +13,9 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tailrace.capture.sqlite.decode import lenient_text
+from tailrace.capture.sqlite.config import SqliteConfig
+from tailrace.capture.sqlite.decode import Cells, decode, lenient_text
+from tailrace.model.table import ColumnType
 
 _CELLS = 100_000
 _LARGE_STEP = 16
@@ -70,3 +72,28 @@ def steps(
         finally:
             connection.text_factory = str
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, unlimited)
+
+
+def slices(
+    connection: sqlite3.Connection,
+    sql: str,
+    parameters: Sequence[Any] | Mapping[str, Any],
+    *,
+    kinds: Sequence[ColumnType],
+    pace: Pace,
+    config: SqliteConfig,
+) -> Iterator[tuple[list[list[Cells]], int]]:
+    """The query's rows decoded, a slice at a time: its steps, and how many rows they have."""
+    runs: list[list[Cells]] = []
+    rows = held = 0
+    for fetched in steps(connection, sql, parameters, pace):
+        cells = decode(fetched, kinds)
+        nbytes = sum(cell.nbytes for cell in cells)
+        pace.learn(len(fetched), nbytes)
+        runs.append(cells)
+        rows, held = rows + len(fetched), held + nbytes
+        if rows >= config.slice_rows or held >= config.slice_bytes:
+            yield runs, rows
+            runs, rows, held = [], 0, 0
+    if runs:
+        yield runs, rows

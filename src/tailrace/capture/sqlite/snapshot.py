@@ -24,7 +24,7 @@ from tailrace.capture.sqlite.catalog import Shape, Term, quoted
 from tailrace.capture.sqlite.config import SqliteConfig
 from tailrace.capture.sqlite.decode import Cells, InvalidText, lenient_text
 from tailrace.capture.sqlite.kept import Reading
-from tailrace.capture.sqlite.rows import Pace, steps
+from tailrace.capture.sqlite.rows import Pace, slices
 from tailrace.model.change import ChangeBatch
 from tailrace.model.errors import ConfigError, StateUnreadable
 from tailrace.model.table import TableRef, TableSchema, quote
@@ -213,19 +213,9 @@ def read(
         ts = time.time_ns() // 1000
         kinds = [column.type for column in wanted.columns]
         pace = Pace(len(kinds), config.slice_bytes, _STEP)
-        runs: list[list[Cells]] = []
-        rows = held = 0
-        for fetched in steps(connection, sql, parameters, pace):
-            cells = decode.decode(fetched, kinds)
-            nbytes = sum(cell.nbytes for cell in cells)
-            pace.learn(len(fetched), nbytes)
-            runs.append(cells)
-            rows, held = rows + len(fetched), held + nbytes
-            if rows >= config.slice_rows or held >= config.slice_bytes:
-                yield _batch(wanted, runs, position, seq, ts)
-                seq, runs, rows, held = seq + rows, [], 0, 0
-        if runs:
+        for runs, rows in slices(connection, sql, parameters, kinds=kinds, pace=pace, config=config):
             yield _batch(wanted, runs, position, seq, ts)
+            seq += rows
 
 
 def _declared(table: TableSchema) -> tuple[object, ...]:
