@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bounds.grounds import Ground, SqliteGround
+from tests.bounds.grounds import Ground
 from tests.bounds.rig import JVM_MB, Home, Running, Usage, bounded
 from tests.support.waiting import wait_until
 
@@ -112,11 +112,8 @@ def _written(ground: Ground, first: int, count: int) -> float:
 
 
 def test_a_sink_a_hundred_times_slower_holds_capture_up_and_costs_no_memory(
-    request: pytest.FixtureRequest, ground: Ground, home: Home, receiver: Receiver
+    ground: Ground, home: Home, receiver: Receiver
 ) -> None:
-    if isinstance(ground, SqliteGround):
-        why = "what came while capture waited is one group, and a group is taken whole: docs/bounds.md"
-        request.applymarker(pytest.mark.xfail(reason=why, strict=False))
     ground.transaction("CREATE TABLE items (id BIGINT PRIMARY KEY, n BIGINT, padding TEXT)")
     ground.publish(["items"])
     rate = _written(ground, 1, 4 * TRANSACTION)

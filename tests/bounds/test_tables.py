@@ -17,10 +17,9 @@ LARGE = int(os.environ.get("TAILRACE_BOUNDS_TABLES", "1000"))
 SMALL = LARGE // 10
 ROWS = 10
 ASKED = 100
-CEILINGS = {"driver": 700.0, "jvm": JVM_MB, "capture": 600.0, "workers": 700.0}
-# What a table may take in the process that knows most of it. Of SQLite that is the capture, which has three
-# connections, and each of them the parsed schema: 57 kB a table with its triggers.
-EACH_MB = 0.4
+CEILINGS = {"driver": 700.0, "jvm": JVM_MB, "capture": 450.0, "workers": 700.0}
+# What a table may take in the process that knows most of it.
+EACH_MB = 0.3
 
 
 def _names(count: int) -> list[str]:
