@@ -24,6 +24,7 @@ import typer
 
 from tailrace.cli.lines import Level, LogFormat, LogLines
 from tailrace.cli.live import LiveView
+from tailrace.cli.memory import use_few_arenas
 from tailrace.cli.options import ConfigPath, LockPath, load
 from tailrace.cli.screen import Screen, counted
 from tailrace.cli.watch import Watch
@@ -77,6 +78,7 @@ def command(
 
     Examples: `tailrace run`, `tailrace run --once --log-format json`, `tailrace run --locked tailrace.lock`
     """
+    use_few_arenas()
     from tailrace import app
 
     loaded = load(context, config, locked)
