@@ -11,8 +11,9 @@ import sqlite3
 import threading
 import time
 
-from tailrace.capture.sqlite.client import connect, is_busy, reading, translate
+from tailrace.capture.sqlite.client import connect, is_busy, translate
 from tailrace.capture.sqlite.config import SqliteConfig
+from tailrace.capture.sqlite.kept import Reading
 from tailrace.capture.sqlite.meta import CONSUMERS, TABLES, cursor_of
 from tailrace.capture.sqlite.triggers import log_name
 
@@ -33,8 +34,8 @@ class Acknowledger:
     closes when it is through.
     """
 
-    def __init__(self, config: SqliteConfig) -> None:
-        self._config = config
+    def __init__(self, config: SqliteConfig, reading: Reading) -> None:
+        self._config, self._reading = config, reading
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._wanted: dict[str, int] = {}
@@ -53,7 +54,7 @@ class Acknowledger:
     def note(self, consumer: str, version: int) -> int:
         """Remember an acknowledgement, write it if it is time, and say which one is on record."""
         if consumer not in self._recorded:
-            with reading(self._config) as connection:
+            with self._reading() as connection:
                 self._recorded[consumer] = cursor_of(connection, consumer) or 0
         self._wanted[consumer] = max(version, self._wanted.get(consumer, 0))
         self.flush_if_due()

@@ -48,8 +48,8 @@ class SqliteCapture(Capture):
 
     def __init__(self, config: SqliteConfig) -> None:
         self._config = config
-        self._cursors = Acknowledger(config)
         self._kept = Kept(config)
+        self._cursors = Acknowledger(config, self._kept.reading)
         # Apart: in a condition of people's, what only our own statements may call is an error.
         self._computing = Kept(config, install)
         self._closed = threading.Event()
@@ -86,7 +86,7 @@ class SqliteCapture(Capture):
             return meta.generations(connection)
 
     def coverage(self, tables: Sequence[TableRef]) -> list[Finding]:
-        return provision.coverage(self._config, tables)
+        return provision.coverage(self._config, tables, reading=self._kept.reading)
 
     def setup(self, tables: Sequence[TableRef]) -> list[str]:
         return provision.setup(self._config, tables)

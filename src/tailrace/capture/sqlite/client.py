@@ -1,8 +1,9 @@
 """Connections to the database file, and SQLite's errors in Tailrace's words.
 
-Readers open the file read-only and hold a read transaction only inside `reading`. The only writers are
-setup and teardown (they may wait for the lock, `writing`) and the cursor's flush (`acknowledge.py`), which
-never waits and never checkpoints, so that an application's write does not fail because of us.
+Readers open the file read-only (`kept.py`, `stream.py`) and hold a read transaction only for as long as they
+read. The only writers are setup and teardown (they may wait for the lock, `writing`) and the cursor's flush
+(`acknowledge.py`), which never waits and never checkpoints, so that an application's write does not fail
+because of us.
 """
 
 from __future__ import annotations
@@ -52,19 +53,6 @@ def connect(config: SqliteConfig, mode: Mode, *, timeout: float | None = None) -
             connection.close()
             raise
     return connection
-
-
-@contextmanager
-def reading(config: SqliteConfig) -> Iterator[sqlite3.Connection]:
-    """A short-lived read-only connection inside one read transaction."""
-    connection = connect(config, "ro")
-    try:
-        with translated(config):
-            connection.execute("BEGIN")
-            yield connection
-            connection.execute("COMMIT")
-    finally:
-        connection.close()
 
 
 @contextmanager

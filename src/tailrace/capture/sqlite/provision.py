@@ -15,9 +15,10 @@ from uuid import uuid4
 from tailrace.capture.contract import Finding
 from tailrace.capture.sqlite import catalog, drift, meta, triggers
 from tailrace.capture.sqlite.catalog import PREFIX
-from tailrace.capture.sqlite.client import is_wal, reading, require_wal, wal_remedy, writing
+from tailrace.capture.sqlite.client import is_wal, require_wal, wal_remedy, writing
 from tailrace.capture.sqlite.config import SqliteConfig
 from tailrace.capture.sqlite.indexes import runs_before
+from tailrace.capture.sqlite.kept import Reading
 from tailrace.capture.sqlite.meta import TABLES, Captured
 from tailrace.model.errors import ConfigError
 from tailrace.model.table import TableRef, quote
@@ -113,10 +114,10 @@ def teardown(config: SqliteConfig, tables: Sequence[TableRef] | None) -> list[st
         return done
 
 
-def coverage(config: SqliteConfig, tables: Sequence[TableRef]) -> list[Finding]:
+def coverage(config: SqliteConfig, tables: Sequence[TableRef], *, reading: Reading) -> list[Finding]:
     """What stands between these tables and being captured."""
     found: list[Finding] = []
-    with reading(config) as connection:
+    with reading() as connection:
         if not is_wal(connection):
             found.append(
                 Finding("error", "not_wal", f"{config.path} is not in WAL mode", remedy=wal_remedy(config))

@@ -205,6 +205,8 @@ class Stream:
             batches, done = reader.read(connection, done)
             connection.execute("COMMIT")
             yield Part(batches, position, complete=done >= head)
+            # Not held while the next slice is read.
+            del batches
             if self._closed.is_set() and done < head:
                 return
         self._position = head
