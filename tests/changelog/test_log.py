@@ -124,6 +124,17 @@ def test_a_transaction_larger_than_memory_is_spilled_and_read_whole(uri: str) ->
         assert not [name for name in _files(log) if name.endswith((".spill", ".seg"))]
 
 
+def test_a_large_part_leaves_memory_before_the_next_one_is_made(uri: str) -> None:
+    with begun(uri, spill_bytes=5000) as log:
+        first, *rest = in_parts(1, 2000, 1000)
+        log.append(first)
+        assert [name for name in _files(log) if name.endswith(".spill")]
+        for piece in rest:
+            log.append(piece)
+        log.flush()
+        assert all_rows(log) == expected(1, 2000)
+
+
 def _files(log: Changelog) -> list[str]:
     from tailrace.changelog.filesystem import listing, open_filesystem
 

@@ -24,7 +24,7 @@ from typing import Any
 from tailrace.changelog import filesystem
 from tailrace.changelog.binding import abandon, keep_reserve, load_binding, save_binding
 from tailrace.changelog.index import SegmentIndex, Summary, later
-from tailrace.changelog.intake import Intake, write_segment
+from tailrace.changelog.intake import Intake, Transaction, write_segment
 from tailrace.changelog.owner import Ownership
 from tailrace.changelog.packing import PackedWindow
 from tailrace.changelog.reader import read_windows
@@ -35,7 +35,7 @@ from tailrace.model.errors import IdentityMismatch, TailraceError, UsageError
 from tailrace.model.position import MAX_VERSION, Position
 
 SEGMENT_BYTES = 8 << 20
-SPILL_BYTES = 32 << 20
+SPILL_BYTES = 16 << 20
 MAX_BYTES = 4 << 30
 
 
@@ -210,10 +210,19 @@ class Changelog:
             transaction = self._intake.open
             if transaction is None:
                 self._wait_for_room()
-            elif transaction.held >= self._limits.spill_bytes:
-                with self._writes():
-                    transaction.spill(self._fs, self._root, self.epoch)
+            else:
+                self._spill(transaction)
             self._intake.add(part)
+            if self._intake.open is not None:
+                # Now, and not with the next part: that one is then made while this one is in memory. What
+                # stands against it is told by the next call, which tries again: this one has its part.
+                with contextlib.suppress(TailraceError):
+                    self._spill(self._intake.open)
+
+    def _spill(self, transaction: Transaction) -> None:
+        if transaction.held >= self._limits.spill_bytes:
+            with self._writes():
+                transaction.spill(self._fs, self._root, self.epoch)
 
     def flush(self) -> int:
         """Publish the pending complete transactions as one segment, durably; returns the published end.

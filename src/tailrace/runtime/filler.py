@@ -347,21 +347,27 @@ class Filler:
         )
         try:
             while not self._closing.is_set():
-                part = feed.take()
-                self._state = "running"
-                self._proved.set()
-                if part is not None:
-                    for piece in cutter.pieces(part):
-                        self._changelog.append(piece if self._links is None else self._links.complete(piece))
-                    self._note(part.rows)
-                elif feed.ended:
+                taken = self._take(feed, cutter)
+                if not taken and feed.ended:
                     return
-                if part is None or (part.complete and (self._overdue() or feed.caught_up())):
+                if not taken or (not feed.inside and (self._overdue() or feed.caught_up())):
                     self._flush()
                 self._serve()
             self._finish()
         finally:
             feed.close()
+
+    def _take(self, feed: Feed, cutter: Cutter) -> bool:
+        """Append the next part; whether there was one. Nothing of it is held when the next one is made."""
+        part = feed.take()
+        self._state = "running"
+        self._proved.set()
+        if part is None:
+            return False
+        for piece in cutter.pieces(part):
+            self._changelog.append(piece if self._links is None else self._links.complete(piece))
+        self._note(part.rows)
+        return True
 
     def _pause(self) -> None:
         """Leaves what takes long where it is to end."""

@@ -28,6 +28,7 @@ _IGNORED = np.frombuffer(b"OYM", np.uint8)
 _SPECIAL = np.frombuffer(b"RTSEcA", np.uint8)
 _KNOWN = np.frombuffer(b"BCIUDRTSEcAOYM", np.uint8)
 _PAD = bytes(8)
+_PADDING = np.frombuffer(_PAD, np.uint8)
 _HEADER = 25
 _EPOCH = 946_684_800_000_000
 _LATEST = 1 << 60
@@ -89,9 +90,9 @@ class Frame:
         """One message."""
         return self.data[self.starts[index] : self.ends[index]].tobytes()
 
-    def region(self) -> bytes:
-        """The bytes from the first message to the last, with whatever stands between them."""
-        return self.data[self.starts[0] : self.ends[-1]].tobytes() if len(self) else b""
+    def region(self) -> Bytes:
+        """The bytes from the first message to the last, with whatever stands between them; no copy."""
+        return self.data[self.starts[0] : self.ends[-1]] if len(self) else self.data[:0]
 
 
 def joined(frames: Sequence[Frame]) -> Frame:
@@ -106,13 +107,15 @@ def joined(frames: Sequence[Frame]) -> Frame:
             ends.append(frame.ends + shift)
         at += len(region)
     nothing = np.empty(0, np.int64)
-    data = np.frombuffer(b"".join((*regions, _PAD)), np.uint8)
+    data = np.concatenate((*regions, _PADDING))
     return Frame(data, np.concatenate((nothing, *starts)), np.concatenate((nothing, *ends)))
 
 
-def framed(starts: Ints, ends: Ints, region: bytes) -> Frame:
-    """The frame that has these bytes as its region."""
-    return Frame(np.frombuffer(region + _PAD, np.uint8), starts, ends)
+def room(size: int) -> Bytes:
+    """A buffer for a region of so many bytes, and what must follow it in a frame."""
+    made = np.empty(size + len(_PAD), np.uint8)
+    made[size:] = 0
+    return made
 
 
 class Received:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Iterator, Sequence
+from io import BufferedRandom
 
 import numpy as np
 
-from tailrace.capture.postgres.messages import Frame, framed, joined
+from tailrace.capture.postgres.messages import Frame, joined, room
 from tailrace.model.errors import Transient
 
 _HEAD = struct.Struct("<qq")
@@ -28,7 +28,7 @@ class Spool:
     def __init__(self, directory: str | None) -> None:
         self._directory = directory
         self._held: list[Frame] = []
-        self._file: IO[bytes] | None = None
+        self._file: BufferedRandom | None = None
         self.aborted: set[int] = set()
         self.held = 0
 
@@ -49,7 +49,7 @@ class Spool:
                 self._file.write(_HEAD.pack(len(frame), len(region)))
                 self._file.write((frame.starts - frame.starts[0]).tobytes())
                 self._file.write((frame.ends - frame.starts[0]).tobytes())
-                self._file.write(region)
+                self._file.write(region.data)
         except OSError as error:
             raise Transient(
                 f"an open transaction could not be put aside on disk: {error.strerror}",
@@ -65,7 +65,11 @@ class Spool:
                 count, size = _HEAD.unpack(head)
                 starts = np.frombuffer(self._file.read(8 * count), np.int64)
                 ends = np.frombuffer(self._file.read(8 * count), np.int64)
-                yield framed(starts, ends, self._file.read(size))
+                data = room(size)
+                self._file.readinto(data[:size].data)
+                yield Frame(data, starts, ends)
+                # Not held while the next one is read.
+                del data
         yield from self._together()
 
     def _together(self) -> Iterator[Frame]:
@@ -73,12 +77,12 @@ class Spool:
         size = 0
         for frame in self._held:
             if gathered and size + frame.nbytes > _TOGETHER:
-                yield joined(gathered)
+                yield _one(gathered)
                 gathered, size = [], 0
             gathered.append(frame)
             size += frame.nbytes
         if gathered:
-            yield joined(gathered)
+            yield _one(gathered)
 
     def close(self) -> None:
         """Forget everything."""
@@ -86,3 +90,7 @@ class Spool:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _one(frames: Sequence[Frame]) -> Frame:
+    return frames[0] if len(frames) == 1 else joined(frames)

@@ -171,6 +171,8 @@ class Stream:
                     deadline = time.monotonic() + wait
                 if end and assembler.between:
                     self._recent.reached(end)
+                # Not held while the next messages come.
+                del received, frame
                 if end > position.version and assembler.between:
                     position = position.at(end)
                     yield Part((), position)

@@ -231,10 +231,13 @@ class Assembler:
                 batches, seq = self._spooled(
                     frame, spool.aborted, commit, shift=shift, seq=seq, wanted=position is not None
                 )
+                # What is large is not held while others are written or read.
+                del frame
                 if position is not None and batches:
                     if waiting:
                         yield Part(waiting, position, complete=False)
                     waiting = batches
+                del batches
         finally:
             spool.close()
         if position is not None:
