@@ -52,6 +52,8 @@ class Measure:
 
 
 MEASURES = (
+    # Of all together, and strictly: what one role takes and another one gives back comes out even.
+    Measure("memory_mb", "MB", process=True),
     *(Measure(f"{role}_mb", "MB", slack=10.0, process=True) for role in ROLES),
     # Of the process that reads the source: its socket, the selector with an event, and who waits for its end.
     Measure("handles", "", slack=20.0, process=True, each_query=3.0),
@@ -197,7 +199,8 @@ def _usage(pid: int) -> Sample:
             with contextlib.suppress(psutil.Error):
                 handles += process.num_fds()
                 threads += process.num_threads()
-    return {**made, "handles": float(handles), "threads": float(threads)}
+    memory = sum(value or 0.0 for value in made.values())
+    return {"memory_mb": memory, **made, "handles": float(handles), "threads": float(threads)}
 
 
 @dataclass(frozen=True)

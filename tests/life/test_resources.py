@@ -24,11 +24,12 @@ def grown(**values: float) -> set[str]:
 
 def test_a_flat_life_is_flat() -> None:
     assert grown() == set()
-    assert grown(jvm_mb=54.0, handles=60.0) == set()
+    assert grown(jvm_mb=54.0, handles=60.0, memory_mb=54.9) == set()
 
 
 def test_each_measure_that_grows_is_named() -> None:
     assert grown(jvm_mb=70.0) == {"jvm_mb"}
+    assert grown(memory_mb=56.0) == {"memory_mb"}
     assert grown(driver_mb=500.0, handles=1000.0, threads=300.0) == {"driver_mb", "handles", "threads"}
     assert grown(capture_mb=90.0, workers_mb=90.0, state_mb=90.0, retained=1e9) == {
         "capture_mb",
@@ -108,6 +109,7 @@ def test_a_record_has_what_this_process_uses_and_is_read_as_it_was_written(tmp_p
     (one,) = read(record.path)
     assert (one["run"], one["idle"], one["state_mb"], one["retained"]) == (3, 1, 7, None)
     assert (one["driver_mb"] or 0) > 10
+    assert one["memory_mb"] == one["driver_mb"]
     assert (one["handles"] or 0) > 2
     assert (one["threads"] or 0) >= 1
 
