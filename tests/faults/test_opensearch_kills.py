@@ -127,8 +127,9 @@ def test_sigterm_inside_a_write_of_documents_ends_soon_and_well_and_nothing_is_r
 
 
 def test_documents_of_a_frozen_process_that_thaws_are_refused(stored: Make) -> None:
-    r = ready(stored(**CHUNKS, lease=2.0))
-    first = r.pipe
+    r = stored(**CHUNKS, lease=2.0)
+    r.impatient()
+    first = ready(r).pipe
     r.points.arm("document.before", "block")
     r.run("UPDATE ledger SET number = 2 WHERE key = 1000004", "DELETE FROM ledger WHERE key = 1000005")
     r.struck("document.before")

@@ -54,12 +54,10 @@ def test_a_new_query_on_a_state_in_use_is_refused_and_leaves_the_cursor_alone(ri
     [("apply.before", {}), ("latest", {}), ("latest", {"failOnDataLoss": "false"})],
 )
 def test_a_frozen_process_is_succeeded_after_its_lease_and_fenced_when_it_thaws(
-    rig: Make, kind: str, point: str, options: dict[str, str]
+    rig: Make, point: str, options: dict[str, str]
 ) -> None:
     r = rig(rows=100, lease=1.0, **options)
-    if kind == "postgres":
-        # The frozen one holds the slot for as long as the server is patient with it, a minute by default.
-        r.settings["url"] += "&options=-c%20wal_sender_timeout%3D2000"
+    r.impatient()
     first = r.start()
     r.arrived(r.sentinel())
     r.caught_up()
