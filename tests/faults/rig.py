@@ -145,6 +145,17 @@ class Rig:
         if self.settings["url"].startswith("postgres"):
             self.settings["url"] += "&options=-c%20wal_sender_timeout%3D2000"
 
+    def freeze(self, pipe: Pipe) -> None:
+        """Freeze a process until its lease has run out: before that a successor is refused."""
+        pipe.signal(signal.SIGSTOP)
+        lease = float(self._variables[LEASE])
+
+        def over() -> bool:
+            owners = (self.state / "changelog" / "owner").glob("*.json")
+            return time.time() - max(path.stat().st_mtime for path in owners) > lease
+
+        wait_until(over, what="the end of a lease")
+
     def start(self, *, once: bool = False, **settings: Any) -> Pipe:
         """Start the pipeline, or go on from where it was."""
         pipe = Pipe(self.directory, {**self.settings, "once": once, **settings}, self._variables)

@@ -133,7 +133,7 @@ def test_documents_of_a_frozen_process_that_thaws_are_refused(stored: Make) -> N
     r.points.arm("document.before", "block")
     r.run("UPDATE ledger SET number = 2 WHERE key = 1000004", "DELETE FROM ledger WHERE key = 1000005")
     r.struck("document.before")
-    first.signal(signal.SIGSTOP)
+    r.freeze(first)
     second = r.start()
     r.run("UPDATE ledger SET number = 3 WHERE key = 1000004")
     r.run("INSERT INTO ledger VALUES (1000005, 9, ':again')")

@@ -65,7 +65,7 @@ def test_a_frozen_process_is_succeeded_after_its_lease_and_fenced_when_it_thaws(
     r.points.arm(point, "block", least={"end": (r.cursor() or 0) + 20})
     r.insert(2_000_000, 20)
     r.struck(point)
-    first.signal(signal.SIGSTOP)
+    r.freeze(first)
     second = r.start()
     r.write(limit=200)
     r.finish()

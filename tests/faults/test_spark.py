@@ -140,7 +140,7 @@ def test_a_second_spark_is_refused_and_a_frozen_one_is_succeeded_and_fenced(rig:
     r.points.arm("apply.before", "block", grown=True)
     r.insert(2_000_000, 20)
     r.struck("apply.before")
-    first.signal(signal.SIGSTOP)
+    r.freeze(first)
     second = r.start()
     r.write(limit=300)
     r.finish()
