@@ -210,7 +210,7 @@ def test_a_cluster_a_hundred_times_slower_pauses_capture_within_its_bounds_and_n
     begin = process.memory_info().rss
     cluster.always("_bulk", lambda _: Wait(slow) if not slow.is_set() else None)
     sizes, tops = [], []
-    for number in range(20):
+    for number in range(40):
         r.insert(2_000_000 + 10_000 * number, 300, note=":" + "y" * 200)
         sizes.append(changelog_bytes(r))
         tops.append(process.memory_info().rss)
