@@ -14,7 +14,7 @@ from io import BufferedRandom
 
 import numpy as np
 
-from tailrace.capture.postgres.messages import Frame, joined, room
+from tailrace.capture.postgres.messages import Frame, broken, joined, room
 from tailrace.model.errors import Transient
 
 _HEAD = struct.Struct("<qq")
@@ -66,7 +66,8 @@ class Spool:
                 starts = np.frombuffer(self._file.read(8 * count), np.int64)
                 ends = np.frombuffer(self._file.read(8 * count), np.int64)
                 data = room(size)
-                self._file.readinto(data[:size].data)
+                if self._file.readinto(data[:size].data) != size:
+                    raise broken("an open transaction that was put aside has lost its end")
                 yield Frame(data, starts, ends)
                 # Not held while the next one is read.
                 del data
