@@ -53,7 +53,7 @@ def report(result: Result) -> Report:
 
 def sqlite(details: Sequence[Row]) -> tuple[list[Table], list[Chart]]:
     """Rates, and the latency."""
-    rates = [row for row in details if "rows" in row]
+    rates = middle((row for row in details if "rows" in row), lambda row: row["what"])
     head = ["", "rows", "s", "rows/s", "CPU s", "µs/row", "all MB"]
     rows = [
         [
