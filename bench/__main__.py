@@ -2,8 +2,9 @@
 
 `python -m bench [NAME…] [OPTION…]` measures; what follows the first option belongs to the benchmarks, as in
 `postgres --rows 50000` or, for all of them, `--quick`. What is measured without options goes to the page.
-`page` makes the page of the last results, however they were measured; `baseline` saves their ratios; `check`
-compares with the saved ones, and measures what has no results yet.
+`page` makes the page of the last results, however they were measured; `baseline` saves their ratios, if they
+were measured without options and no saved one is missing (`--force` saves them all the same); `check`
+compares with the saved ones, and measures what has no results of the present code yet.
 """
 
 from __future__ import annotations
@@ -41,17 +42,16 @@ def main(words: list[str]) -> int:
 def measure(console: Console, names: Sequence[str], arguments: Sequence[str]) -> bool:
     """Run benchmarks, even after one that fails; whether everything was measured and every bar held."""
     held, begun = True, time.monotonic()
-    made: list[results.Result] = []
     for name in names:
         started = time.monotonic()
         console.rule(name, align="left")
         outcome = _outcome(console, name, list(arguments))
         seconds = time.monotonic() - started
         show(console, name, outcome, seconds)
-        made.append(results.save(name, arguments, outcome, seconds))
+        made = results.save(name, arguments, outcome, seconds)
         held = held and outcome.ok
-    if not arguments:
-        tell_written(console, page.write(made))
+        if not arguments:
+            tell_written(console, page.write([made]))
     if len(names) > 1:
         console.print(f"{len(names)} benchmarks in {(time.monotonic() - begun) / 60:.0f} minutes")
     return held
@@ -60,7 +60,7 @@ def measure(console: Console, names: Sequence[str], arguments: Sequence[str]) ->
 def _outcome(console: Console, name: str, arguments: list[str]) -> Outcome:
     try:
         outcome: Outcome = importlib.import_module(f"bench.{name}").run(console, arguments)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         traceback.print_exc()
         return Outcome([], problems=[f"{name}: {type(error).__name__}: {error}"])
     return outcome
@@ -94,15 +94,29 @@ def _page(console: Console, names: list[str]) -> int:
 
 def _baseline(console: Console, names: list[str]) -> int:
     """Save the ratios of the last results."""
+    force, names = "--force" in names, [name for name in names if name != "--force"]
     if not _known(console, names):
         return 2
     found = [result for name in names or NAMES if (result := results.load(name)) is not None]
-    if missing := [result["benchmark"] for result in found if result["problems"]]:
-        console.print(f"not saved, for something could not be measured: {', '.join(missing)}")
-    whole = [result for result in found if not result["problems"]]
+    before, whole = baseline.saved(), []
+    for result in found:
+        against = _against(before, result)
+        if result["problems"] or (against and not force):
+            told = "something could not be measured" if result["problems"] else against
+            console.print(f"not saved, {result['benchmark']}: {told}", highlight=False)
+        else:
+            whole.append(result)
     baseline.save(whole)
     console.print(f"saved: {', '.join(result['benchmark'] for result in whole) or 'nothing'}")
-    return 0
+    return 0 if len(whole) == len(found) else 1
+
+
+def _against(before: baseline.Saved, result: results.Result) -> str:
+    """What speaks against saving it: it is not the benchmark as everybody runs it."""
+    if result["arguments"]:
+        return f"it was measured with {' '.join(result['arguments'])}"
+    gone = baseline.lost(before, result)
+    return f"it lacks {', '.join(gone)}" if gone else ""
 
 
 def _check(console: Console, words: list[str]) -> int:

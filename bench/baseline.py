@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.results import Result
+from bench.results import Result, code
 
 BASELINE = Path(__file__).parent / "baseline.json"
 # By how much a ratio may be worse than the saved one.
@@ -84,5 +84,13 @@ def compare(before: Mapping[str, Saved], results: Iterable[Result]) -> list[Comp
 
 
 def comparable(before: Mapping[str, Saved], result: Result | None) -> bool:
-    """Whether results are there, and were measured as those of the baseline."""
-    return result is not None and before[result["benchmark"]]["arguments"] == result["arguments"]
+    """Whether results are there, of the code that is here, and were measured as those of the baseline."""
+    if result is None or result.get("code") != code():
+        return False
+    return bool(before[result["benchmark"]]["arguments"] == result["arguments"])
+
+
+def lost(before: Mapping[str, Saved], result: Result) -> list[str]:
+    """Saved ratios that these results do not have."""
+    held = before.get(result["benchmark"], {}).get("ratios", {})
+    return [what for what in held if what not in ratios(result)["ratios"]]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import plot
-from bench.report import Report, report
+from bench.report import Report, first_lines, report
 from bench.results import Result
 
 ROOT = Path(__file__).parent.parent
@@ -32,7 +32,14 @@ def measured() -> dict[str, Report]:
 
 def write(results: Iterable[Result]) -> list[str]:
     """Take these results into the page; the files that are others than before."""
-    reports = measured() | {result["benchmark"]: report(result) for result in results if result["details"]}
+    reports = measured()
+    for result in results:
+        name = result["benchmark"]
+        if result["details"]:
+            reports[name] = report(result)
+        elif name in reports:
+            # The figures stay those of the run before, and the page says that this one had none.
+            reports[name]["problems"] = first_lines(result["problems"])
     text = json.dumps(dict(sorted(reports.items())), indent=1, ensure_ascii=False) + "\n"
     wanted = {MEASURED: text, **files(reports, PAGE.read_text(encoding="utf-8"))}
     changed = [file for file, body in wanted.items() if not file.exists() or file.read_text("utf-8") != body]
@@ -69,6 +76,8 @@ def section(shown: Report) -> str:
     others = [figure for figure in shown["figures"] if not figure["bar"] and figure["unit"] == "×"]
     versions = ", ".join(f"{name} {number}" for name, number in shown["versions"].items())
     parts = [f"`{shown['command']}`: {_time(shown['seconds'])} on {shown['machine']}. {versions}."]
+    if shown.get("commit"):
+        parts[0] += f" Commit {shown['commit']}."
     if shown["others"] > BUSY:
         parts.append(f"Other processes took up to {shown['others']:.0%} of the machine: ratios may be off.")
     parts += [f"Not measured: {problem}" for problem in shown["problems"]]

@@ -274,10 +274,13 @@ def _figures(results: list[Result]) -> list[Figure]:
                 if other is None or mine is None:
                     continue
                 what = f"{workload}: {title} against {peer}"
+                held = bar if sink == NOOP else None
                 if other.sustained and mine.sustained:
                     ratio = mine.sustained / other.sustained
-                    held = bar if sink == NOOP else None
                     figures.append(at_least(what, ratio, held) if held else Figure(what, ratio, "×"))
+                elif held:
+                    # A start was nearly all of the time: nothing was seen to hold.
+                    figures.append(at_least(what, 0.0, held))
                 figures.append(Figure(f"{what}, start included", mine.rate / other.rate, "×"))
         if workload == "big" and ours:
             figures.append(at_most("big: peak memory of the capture process", ours.peak_mb, MEMORY_BAR, "MB"))

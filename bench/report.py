@@ -37,6 +37,7 @@ def report(result: Result) -> Report:
         "command": command(result),
         "seconds": result["seconds"],
         "machine": result["machine"],
+        "commit": result.get("commit", ""),
         "versions": {
             one: versions[one] for one in (*_COMMON, *VERSIONS.get(name, ())) if versions.get(one) is not None
         },
@@ -47,8 +48,13 @@ def report(result: Result) -> Report:
         "figures": [
             {**figure, "value": round(figure["value"], 4)} for figure in result["figures"] if figure["what"]
         ],
-        "problems": [problem.partition("\n")[0] for problem in result["problems"]],
+        "problems": first_lines(result["problems"]),
     }
+
+
+def first_lines(problems: Sequence[str]) -> list[str]:
+    """What is told of problems."""
+    return [problem.partition("\n")[0] for problem in problems]
 
 
 def sqlite(details: Sequence[Row]) -> tuple[list[Table], list[Chart]]:

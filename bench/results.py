@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -17,6 +18,7 @@ import psutil
 
 from bench.measure import Outcome
 
+ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 Result = dict[str, Any]
 Row = Mapping[str, Any]
@@ -35,6 +37,8 @@ def save(name: str, arguments: Sequence[str], outcome: Outcome, seconds: float) 
     body: Result = {
         "benchmark": name,
         "arguments": list(arguments),
+        "code": code(),
+        "commit": commit(),
         "seconds": round(seconds),
         "machine": machine(),
         "versions": {**versions(), **outcome.versions},
@@ -61,6 +65,24 @@ def command(result: Row) -> str:
     """What one types to measure it again."""
     words = " ".join([result["benchmark"], *result["arguments"]])
     return f'make bench BENCH="{words}"' if result["arguments"] else f"make bench BENCH={words}"
+
+
+def code() -> str:
+    """A digest of the product and of the benchmarks as they are now."""
+    digest = hashlib.sha256()
+    for place in ("src", "bench"):
+        for file in sorted((ROOT / place).rglob("*.py")):
+            digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def commit() -> str:
+    """The commit that is checked out, and whether something was changed since; empty outside of a clone."""
+    git = ["git", "-C", str(ROOT)]
+    here = _said(lambda: [*git, "rev-parse", "--short", "HEAD"]).strip()
+    if not re.fullmatch("[0-9a-f]+", here):
+        return ""
+    return f"{here} and changes" if _said(lambda: [*git, "diff", "HEAD", "--", "src", "bench/*.py"]) else here
 
 
 def machine() -> str:

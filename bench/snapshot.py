@@ -68,6 +68,7 @@ class Result:
     table: str
     title: str
     contestant: str
+    turn: int
     rows: int
     columns: int
     seconds: float
@@ -173,6 +174,7 @@ class Run:
             table=table.name,
             title=table.title,
             contestant=name,
+            turn=turn,
             rows=answer["rows"],
             columns=table.columns,
             seconds=answer["seconds"],
@@ -195,10 +197,15 @@ def cpu(pid: int) -> float:
     total = 0.0
     with contextlib.suppress(psutil.Error):
         top = psutil.Process(pid)
-        for process in (top, *top.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
-                times = process.cpu_times()
-                total += times.user + times.system + times.children_user + times.children_system
+        for _ in range(50):
+            tree, total = [top, *top.children(recursive=True)], 0.0
+            for process in tree:
+                with contextlib.suppress(psutil.Error):
+                    times = process.cpu_times()
+                    total += times.user + times.system + times.children_user + times.children_system
+            # One that ended meanwhile may be in neither sum, its own or its parent's.
+            if set(tree) == {top, *top.children(recursive=True)}:
+                break
     return total
 
 
@@ -296,9 +303,9 @@ def _figures(results: list[Result]) -> list[Figure]:
 
     A machine that others use as well is faster now and slower then, for all of a round.
     """
-    found: dict[tuple[str, str], list[Result]] = {}
+    found: dict[tuple[str, str], dict[int, Result]] = {}
     for result in results:
-        found.setdefault((result.table, result.contestant), []).append(result)
+        found.setdefault((result.table, result.contestant), {})[result.turn] = result
     figures: list[Figure] = []
     for table in dict.fromkeys(one.table for one in results):
         barred = table == "orders"
@@ -310,7 +317,8 @@ def _figures(results: list[Result]) -> list[Figure]:
             (STREAM, BATCH, 0.6),
             (ENVELOPE, BATCH, None),
         ):
-            rounds = list(zip(found.get((table, mine), ()), found.get((table, other), ()), strict=False))
+            ours, theirs = found.get((table, mine), {}), found.get((table, other), {})
+            rounds = [(ours[turn], theirs[turn]) for turn in sorted(ours.keys() & theirs.keys())]
             if not rounds:
                 continue
             what, whole = f"{table}: {mine} against {other}", median(a.rate / b.rate for a, b in rounds)
@@ -318,8 +326,9 @@ def _figures(results: list[Result]) -> list[Figure]:
             steady = median(steadily) if steadily else None
             # A stream starts once in its life, a batch read each time.
             judged = steady if mine != BATCH else whole
-            if bar is not None and barred and judged is not None:
-                figures.append(at_least(what, judged, bar))
+            if bar is not None and barred:
+                # Where a start was nearly all of the time, nothing was seen to hold.
+                figures.append(at_least(what, judged or 0.0, bar))
             elif judged is not None:
                 figures.append(Figure(what, judged, "×"))
             if mine != BATCH:

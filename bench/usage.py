@@ -48,7 +48,8 @@ class Watch:
                 resident, highest = _memory(process)
                 total += resident
                 self.peak = max(self.peak, highest)
-        self.peak_sum = max(self.peak_sum, total)
+        # Of one process the highest is known, also between two looks; of all together only what was seen.
+        self.peak_sum = max(self.peak_sum, total, self.peak)
 
     def _wanted(self, process: psutil.Process) -> bool:
         # A process's name may be set a moment after its start, so only a yes is final.

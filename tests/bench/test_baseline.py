@@ -18,6 +18,7 @@ def _result(*figures: Figure, arguments: tuple[str, ...] = ()) -> dict[str, Any]
     return {
         "benchmark": "postgres",
         "arguments": list(arguments),
+        "code": results.code(),
         "figures": [figure.to_json() for figure in figures],
         "problems": [],
         "details": [],
@@ -61,6 +62,11 @@ def test_results_that_were_measured_otherwise_are_not_compared() -> None:
     assert not baseline.comparable(saved, None)
 
 
+def test_results_of_other_code_are_not_compared() -> None:
+    saved = {"postgres": baseline.ratios(_result(Figure("a", 1.0, "×")))}
+    assert not baseline.comparable(saved, _result(Figure("a", 1.0, "×")) | {"code": "another"})
+
+
 @pytest.fixture
 def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "RESULTS", tmp_path)
@@ -94,10 +100,41 @@ def test_check_measures_what_is_worse_once_more(
 def test_a_baseline_is_saved_of_the_last_results_and_leaves_out_what_failed() -> None:
     results.save("postgres", [], Outcome([Figure("a", 1.25, "×")]), 1.0)
     results.save("sqlite", [], Outcome([Figure("b", 1.0, "×")], problems=["it fell over"]), 1.0)
-    assert command.main(["baseline"]) == 0
+    assert command.main(["baseline"]) == 1
     saved = baseline.saved()
     assert list(saved) == ["postgres"]
     assert saved["postgres"]["ratios"] == {"a": {"value": 1.25, "better": "higher"}}
+
+
+@pytest.mark.usefixtures("_places")
+def test_a_baseline_loses_no_ratio_and_takes_none_of_a_run_with_options_unless_forced() -> None:
+    results.save("postgres", [], Outcome([Figure("a", 1.0, "×"), Figure("b", 1.0, "×")]), 1.0)
+    assert command.main(["baseline"]) == 0
+    results.save("postgres", [], Outcome([Figure("a", 2.0, "×")]), 1.0)
+    assert command.main(["baseline"]) == 1
+    results.save("postgres", ["--quick"], Outcome([Figure("a", 3.0, "×"), Figure("b", 3.0, "×")]), 1.0)
+    assert command.main(["baseline", "postgres"]) == 1
+    assert {ratio["value"] for ratio in baseline.saved()["postgres"]["ratios"].values()} == {1.0}
+    assert command.main(["baseline", "--force"]) == 0
+    assert {ratio["value"] for ratio in baseline.saved()["postgres"]["ratios"].values()} == {3.0}
+
+
+@pytest.mark.usefixtures("_places")
+def test_a_benchmark_that_gives_up_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+
+    class Module:
+        @staticmethod
+        def run(_: Console, arguments: list[str]) -> Outcome:
+            ran.append(arguments)
+            raise SystemExit("the server did not start")
+
+    monkeypatch.setattr("importlib.import_module", lambda _: Module)
+    assert command.main(["sqlite", "postgres", "--quick"]) == 1
+    assert len(ran) == 2
+    saved = results.load("postgres")
+    assert saved is not None
+    assert "did not start" in saved["problems"][0]
 
 
 @pytest.mark.usefixtures("_places")
