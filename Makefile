@@ -58,7 +58,7 @@ faults: $(STAMP) ## Run every test of the fault matrix and write docs/faults.md 
 	@tests=$${TESTS:-$$($(BIN)/python -m tests.faults.rows)}; \
 		record="$(BIN)/python -m pytest -p tests.faults.recording --record-faults tests/faults/results.json"; \
 		test -z "$(LEFT)" || record="$$record --left"; \
-		$$record -n $(PROCESSES) --dist worksteal $$tests || $$record -n 0 --left $$tests; code=$$?; \
+		$$record -n $(PROCESSES) --dist worksteal $$tests || $$record -n 0 --left --again $$tests; code=$$?; \
 		$(BIN)/python -m tests.faults.recording; $(BIN)/python scripts/docs; exit $$code
 
 check: $(STAMP) ## Run every static check, all of them even if one fails: ruff, mypy, layers, documentation

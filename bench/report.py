@@ -1,6 +1,6 @@
 """What the page shows of each benchmark: tables, charts, ratios and versions, from its results.
 
-A report is plain data. `bench/measured.json` keeps those of the last whole run, and the page is made of them.
+A report is plain data. `bench/measured.json` keeps the last of each benchmark, and the page is made of them.
 """
 
 from __future__ import annotations

@@ -203,6 +203,7 @@ def bounded(
         for role, peak in large.peaks.items()
         if peak > ceilings[role]
     ]
+    wrong += [f"nobody saw the {role}" for role in ceilings if min(small.peaks[role], large.peaks[role]) <= 0]
     for role in ("driver", "capture", "workers"):
         before, after = small.peaks[role], large.peaks[role]
         if after > max(before * ratio, before + slack):

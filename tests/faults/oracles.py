@@ -1,4 +1,4 @@
-"""O1 to O4 of docs/reliability: what must be true after, and during, any fault.
+"""O1 to O4 of docs/faults.md: what must be true after, and during, any fault.
 
 Everything here is read by plain means: SQL on the source, the Delta log's own files, Spark's checkpoint
 files, the writers' journals, the feed's lines. Nothing asks the code under test.

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 
 from tests.faults.bugs import BUGS
 from tests.faults.matrix import TARGETS, TITLES, Bug, Row, function_of
-from tests.faults.recording import NOT_RUN
+from tests.faults.recording import ALONE, NOT_RUN, has_passed
 from tests.faults.rows import ROWS
 
 YES, NO, APART, OPEN = "✓", "✗", "–", "?"
 LEGEND = (
     f"{YES} every test of it passed in the last recorded run · {NO} one failed · {APART} does not concern it"
-    f" · {OPEN} not proved · the reasons stand below"
+    f" · {OPEN} not proved · the reasons stand below, and which tests passed alone only, after a failure"
+    " beside others"
 )
 
 
@@ -66,7 +67,7 @@ def mark(row: Row, target: str, results: Mapping[str, str]) -> str:
     found = outcomes(row, target, results)
     if "failed" in found:
         return NO
-    return YES if found and set(found) == {"passed"} else told(found)
+    return YES if found and all(map(has_passed, found)) else told(found)
 
 
 def told(found: Iterable[str]) -> str:
@@ -74,7 +75,7 @@ def told(found: Iterable[str]) -> str:
     counted = Counter(outcome.partition(":")[0] for outcome in found)
     if set(counted) <= {NOT_RUN}:
         return NOT_RUN
-    order = ("passed", "failed", "skipped", NOT_RUN)
+    order = ("passed", ALONE, "failed", "skipped", NOT_RUN)
     return ", ".join(f"{counted[word]} {word}" for word in order if counted[word])
 
 

@@ -2,10 +2,12 @@
 
     python -m pytest -p tests.faults.recording --record-faults tests/faults/results.json …
 
-Outcomes are merged into the file, by the test's id: a run of a part leaves the rest as it was. There are no
+Outcomes are merged into the file, by the test's id: a run of a part leaves the rest as it was. What a run has
+chosen counts as `not run` from its beginning, so nothing of a run before is taken for its own. There are no
 moments and no durations in it, so a run in which nothing changed changes nothing.
 
-With `--left` only what has not passed by that record is run: what a run that was broken off left over.
+With `--left` only what has not passed by that record is run: what a run that was broken off left over. With
+`--again` too, what had failed and passes now is written down as `passed alone`.
 
 With `--list-tests FILE` the ids of all tests that are collected are written down, and whether each is long.
 
@@ -30,13 +32,14 @@ from tests.faults.rows import named_tests
 
 RESULTS = Path(__file__).with_name("results.json")
 ROOT = Path(__file__).resolve().parents[2]
-NOT_RUN = "not run"
+NOT_RUN, ALONE = "not run", "passed alone"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("faults")
     group.addoption("--record-faults", metavar="FILE", help="merge outcomes of the fault matrix into a file")
     group.addoption("--left", action="store_true", help="leave out what the record says has passed")
+    group.addoption("--again", action="store_true", help="with --left: what failed is tried again, alone")
     group.addoption("--list-tests", metavar="FILE", help="write the ids of the tests that are collected")
 
 
@@ -45,7 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # Whoever deals the tests out hears of all of them.
         return
     if file := config.getoption("--record-faults"):
-        config.pluginmanager.register(Recorder(Path(file)))
+        left, again = config.getoption("--left"), config.getoption("--again")
+        config.pluginmanager.register(Recorder(Path(file), fresh=not left, again=again))
     if file := config.getoption("--list-tests"):
         config.pluginmanager.register(Lister(Path(file)))
 
@@ -54,9 +58,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not (config.getoption("--left") and (file := config.getoption("--record-faults"))):
         return
     known = read(Path(file))
-    passed = [item for item in items if known.get(item.nodeid) == "passed"]
+    passed = [item for item in items if has_passed(known.get(item.nodeid))]
     config.hook.pytest_deselected(items=passed)
-    items[:] = [item for item in items if known.get(item.nodeid) != "passed"]
+    items[:] = [item for item in items if not has_passed(known.get(item.nodeid))]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if session.config.getoption("--left") and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        # Nothing was left over.
+        session.exitstatus = pytest.ExitCode.OK
 
 
 class Lister:
@@ -74,9 +84,23 @@ class Lister:
 class Recorder:
     """What the controller of a run hears of each test."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, file: Path, *, fresh: bool, again: bool) -> None:
+        self._file, self._fresh = file, fresh
+        before = read(file) if again else {}
+        self._failed = {id_ for id_, outcome in before.items() if outcome == "failed"}
         self._heard: dict[str, str] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._chosen([item.nodeid for item in getattr(session, "items", ())])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        self._chosen(ids)
+
+    def _chosen(self, ids: Iterable[str]) -> None:
+        if self._fresh and (chosen := wanted(ids)):
+            self._fresh = False
+            write(self._file, {**read(self._file), **dict.fromkeys(chosen, NOT_RUN)})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if function_of(report.nodeid) not in named_tests():
@@ -87,10 +111,15 @@ class Recorder:
             text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
             self._heard[report.nodeid] = f"skipped: {text.removeprefix('Skipped: ')}"
         elif report.when == "call":
-            self._heard.setdefault(report.nodeid, "passed")
-        if report.when == "teardown":
-            # At once: a run that is broken off has told what it knew.
+            self._heard.setdefault(report.nodeid, ALONE if report.nodeid in self._failed else "passed")
+        # At once: a run that is broken off has told what it knew. What a worker died of has no teardown.
+        if report.failed or report.when == "teardown":
             write(self._file, {**read(self._file), **self._heard})
+
+
+def has_passed(outcome: str | None) -> bool:
+    """Whether it counts as passed."""
+    return outcome in ("passed", ALONE)
 
 
 def collected() -> dict[str, bool]:

@@ -266,8 +266,8 @@ class Rig:
         self.caught_up()
         oracles.final_state(self.ledger, self.lake, self.feed)
         oracles.history(self.journals, self.feed, self.lake)
+        assert self.sampler.samples > 0, "nobody looked at the acknowledgement"
         self.sampler.check()
-        assert self.sampler.samples > 0
         if self.documents is not None:
             self.documents.check()
 

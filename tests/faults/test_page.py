@@ -10,7 +10,7 @@ import pytest
 from tests.faults.bugs import BUGS
 from tests.faults.matrix import Proof, Row
 from tests.faults.page import APART, NO, OPEN, YES, mark, page, told
-from tests.faults.recording import Recorder, read, write
+from tests.faults.recording import ALONE, NOT_RUN, Recorder, read, write
 from tests.faults.rows import ROWS, named_tests
 
 TEST = "test_kills.py::test_a_kill_inside_a_chunk_resumes_at_that_chunk"
@@ -78,12 +78,39 @@ def test_a_recorded_run_is_merged_and_an_error_after_the_call_is_a_failure(tmp_p
     assert ID in named_tests()
     file = tmp_path / "results.json"
     write(file, {f"{ID}[sqlite]": "failed", f"{ID}[postgres]": "passed"})
-    recorder = Recorder(file)
+    recorder = Recorder(file, fresh=False, again=False)
     for id_ in (f"{ID}[sqlite]", "tests/other.py::test_other"):
         recorder.pytest_runtest_logreport(report(id_, "passed"))
         recorder.pytest_runtest_logreport(report(id_, "passed", "teardown"))
     assert read(file) == GOOD
-    again = Recorder(file)
+    again = Recorder(file, fresh=False, again=False)
     again.pytest_runtest_logreport(report(f"{ID}[sqlite]", "passed"))
     again.pytest_runtest_logreport(report(f"{ID}[sqlite]", "failed", "teardown"))
     assert read(file)[f"{ID}[sqlite]"] == "failed"
+
+
+def test_what_a_run_has_chosen_has_not_run_before_it_is_heard_of(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    write(file, GOOD)
+    Recorder(file, fresh=False, again=False).pytest_xdist_node_collection_finished(list(GOOD))
+    assert read(file) == GOOD
+    recorder = Recorder(file, fresh=True, again=False)
+    for _ in range(2):
+        # Once for each worker, and the second may come after the first results.
+        recorder.pytest_xdist_node_collection_finished([f"{ID}[sqlite]", "tests/other.py::test_other"])
+        assert read(file) == {**GOOD, f"{ID}[sqlite]": NOT_RUN}
+    # A worker that dies leaves a report of no phase, and no teardown.
+    recorder.pytest_runtest_logreport(report(f"{ID}[sqlite]", "failed", "???"))
+    assert read(file)[f"{ID}[sqlite]"] == "failed"
+
+
+def test_what_passed_at_the_second_try_is_told_apart(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    write(file, {f"{ID}[sqlite]": "failed", f"{ID}[postgres]": NOT_RUN})
+    recorder = Recorder(file, fresh=False, again=True)
+    for id_ in GOOD:
+        recorder.pytest_runtest_logreport(report(id_, "passed"))
+        recorder.pytest_runtest_logreport(report(id_, "passed", "teardown"))
+    assert read(file) == {**GOOD, f"{ID}[sqlite]": ALONE}
+    assert mark(ROW, "sqlite", read(file)) == YES
+    assert "1 passed, 1 passed alone" in page(read(file), [ROW])

@@ -55,6 +55,8 @@ def test_every_named_test_exists_and_its_result_is_on_record_and_on_the_page(roo
     results = read(RESULTS)
     run = {id_ for id_, outcome in results.items() if outcome != NOT_RUN}
     assert sorted(wanted(ids) - run) == [], "no result on record: make faults LEFT=1"
+    failed = sorted(id_ for id_ in run if results[id_] == "failed")
+    assert failed == [], "a failure on record: mend it, then make faults LEFT=1"
     assert sorted(results.keys() - wanted(ids)) == [], "a result of a test that is not there: make faults"
     text = (root / "docs/faults.md").read_text(encoding="utf-8")
     assert page(results) in text, "the page is stale: make docs"

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.life import trace
 from tests.life.actions import STORM
 from tests.life.grounds import Unavailable
-from tests.life.living import ARTIFACTS, Failed, live, replay, shrunk
+from tests.life.living import ARTIFACTS, Failed, Outcome, live, replay, shrunk
 from tests.life.model import Variant
 
 VARIANTS = {
@@ -21,6 +21,8 @@ VARIANTS = {
     "postgres": Variant("postgres", "sqlite"),
     "opensearch": Variant("postgres", "opensearch"),
 }
+# Seconds of a life after which something must have been killed, and every measure judged.
+ENOUGH_TO_KILL, ENOUGH_TO_JUDGE = 900, 1200
 
 
 def say(text: str) -> None:
@@ -31,7 +33,7 @@ def say(text: str) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """One life after the other, each with its part of the time and, where there are several, its seed."""
     names, seeds = arguments.variants.split(","), arguments.seed.split(",")
-    seconds, failed = arguments.seconds / len(names), 0
+    seconds, failed, lived = arguments.seconds / len(names), 0, 0
     never: set[str] | None = None
     for number, name in enumerate(names):
         variant = replace(VARIANTS[name], engine=arguments.engine)
@@ -41,6 +43,10 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             outcome = live(variant, seed, seconds, place, most=arguments.actions)
             say(f"{name}: no difference\n{outcome}")
+            lived += 1
+            if little := proves_little(outcome, seconds):
+                failed += 1
+                say(f"{name}: FAILED\n{little}")
             missed = {*STORM, *outcome.never} - set(outcome.facts)
             never = missed if never is None else never & missed
         except Unavailable as error:
@@ -52,7 +58,18 @@ def run(arguments: argparse.Namespace) -> int:
                 again(error.path, place, arguments.shrink)
     if never is not None and len(names) > 1:
         say(f"never done in any of them: {', '.join(sorted(never)) or 'nothing'}")
-    return 1 if failed else 0
+    if not lived and not failed:
+        say("no life was lived: nothing is proved")
+    return 1 if failed or not lived else 0
+
+
+def proves_little(outcome: Outcome, seconds: float) -> str:
+    """What a life of that length must have had, and this one had not."""
+    if seconds >= ENOUGH_TO_KILL and not outcome.facts.get("killed", 0):
+        return "nothing was killed"
+    if seconds >= ENOUGH_TO_JUDGE and outcome.unjudged:
+        return f"not judged: {', '.join(outcome.unjudged)}"
+    return ""
 
 
 def again(path: Path, place: Path, budget: float, engine: str | None = None) -> None:

@@ -21,7 +21,7 @@ from tests.faults.oracles import Violation
 from tests.life import plot, resources, shrink, trace
 from tests.life.actions import Fate, possible
 from tests.life.model import Variant, done_of
-from tests.life.resources import MEASURES, MEGA, Meter, Record, Verdict, size_of
+from tests.life.resources import MEGA, Meter, Record, Verdict, size_of
 from tests.life.trace import Action, Recorder, Trace
 from tests.life.world import World
 
@@ -144,8 +144,7 @@ def follow(
                 raise Failed(oracle, str(error), recorder.path) from error
         if weather is not None and weather.judged:
             outcome.verdicts = resources.judged(record.samples, variant.source)
-            known = {verdict.measure.name for verdict in outcome.verdicts}
-            outcome.unjudged = [one.name for one in MEASURES if one.judged and one.name not in known]
+            outcome.unjudged = resources.unjudged(record.samples, outcome.verdicts)
             if wrong := [str(verdict) for verdict in outcome.verdicts if not verdict.flat]:
                 recorder.failed("O6", "; ".join(wrong))
                 raise Failed("O6", "\n".join(wrong), recorder.path)

@@ -242,7 +242,10 @@ def judged(samples: Sequence[Sample], source: str = "sqlite") -> list[Verdict]:
             False: list(_quarters(whole)),
         }
         for measure in MEASURES:
-            second, last = parts[measure.process]
+            second, last = (
+                [sample for sample in part if measure.of(sample) is not None]
+                for part in parts[measure.process]
+            )
             if min(len(second), len(last)) < POINTS:
                 continue
             before, after = (_median(part, measure) for part in (second, last))
@@ -251,6 +254,18 @@ def judged(samples: Sequence[Sample], source: str = "sqlite") -> list[Verdict]:
             limit = before * RATIO + slack
             verdicts.append(Verdict(measure, before, after, limit, chapter=int(chapter), points=points))
     return verdicts
+
+
+def unjudged(samples: Sequence[Sample], verdicts: Sequence[Verdict]) -> list[str]:
+    """The measures that were to be judged in a chapter, and have no verdict there."""
+    known = {(verdict.measure.name, verdict.chapter) for verdict in verdicts}
+    chapters = sorted({int(sample["chapter"] or 0.0) for sample in samples} or {0})
+    return [
+        f"{one.name}, chapter {chapter + 1}" if len(chapters) > 1 else one.name
+        for chapter in chapters
+        for one in MEASURES
+        if one.judged and (one.name, chapter) not in known
+    ]
 
 
 def _quarters(idle: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
@@ -272,5 +287,4 @@ def _at(sample: Sample) -> float:
 
 
 def _median(samples: Sequence[Sample], measure: Measure) -> float:
-    values = [value for sample in samples if (value := measure.of(sample)) is not None]
-    return float(statistics.median(values)) if values else 0.0
+    return float(statistics.median(value for one in samples if (value := measure.of(one)) is not None))

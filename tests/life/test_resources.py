@@ -7,10 +7,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from tests.life.plot import svg
-from tests.life.resources import COLUMNS, MEASURES, ROLES, Meter, Record, Sample, judged, read
+from tests.life.resources import COLUMNS, MEASURES, ROLES, Meter, Record, Sample, judged, read, unjudged
 
 
-def sample(at: float, **values: float) -> Sample:
+def sample(at: float, **values: float | None) -> Sample:
     told = {"at": at, "idle": 1.0, "age": 900.0, "chapter": 0.0, "steady": 1.0, "queries": 1.0}
     return {**dict.fromkeys(COLUMNS, 50.0), **told, **values}
 
@@ -81,6 +81,20 @@ def test_each_chapter_is_judged_by_itself() -> None:
     assert [(one.measure.name, one.chapter) for one in judged([*first, *second]) if not one.flat] == [
         ("handles", 1)
     ]
+
+
+def test_what_has_no_verdict_in_a_chapter_is_told_with_the_chapter() -> None:
+    whole = [sample(at) for at in range(0, 3600, 60)]
+    assert unjudged(whole, judged(whole)) == []
+    short = whole + [sample(3600 + at, chapter=1.0) for at in range(0, 120, 60)]
+    wanted = [one.name for one in MEASURES if one.judged]
+    assert unjudged(short, judged(short)) == [f"{name}, chapter 2" for name in wanted]
+    assert unjudged([], []) == wanted
+
+
+def test_what_nobody_could_measure_is_not_flat() -> None:
+    blind = [sample(at, retained=None) for at in range(0, 3600, 60)]
+    assert unjudged(blind, judged(blind)) == ["retained"]
 
 
 def test_what_was_never_steady_says_nothing_of_processes() -> None:

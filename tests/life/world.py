@@ -304,7 +304,9 @@ class World:
             self.counts["passing"] += 1
             return False
         told = run.log.read_text(errors="replace")
-        if code == ACT and self._drifted:
+        # Not just any error that a person must act on: one about a table that was altered.
+        drifted = any(re.search(rf"\b{re.escape(table)}\b", run.tail()) for table in self._drifted)
+        if code == ACT and drifted:
             self.counts["drift"] += 1
             if self.model.variant.source == "sqlite":
                 self._command("setup")

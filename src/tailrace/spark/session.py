@@ -31,8 +31,8 @@ appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
-# What workers send was made by Arrow and is read by Arrow: to test each access of a value again cost a sixth
-# of the JVM's share of a batch read. Spark puts these before the extraJavaOptions that users set.
+# What workers send was made by Arrow and is read by Arrow: to test each access of a value again cost the JVM
+# 6 to 14 % of its CPU in a batch read. Spark puts these before the extraJavaOptions that users set.
 _JAVA = "-Darrow.enable_unsafe_memory_access=true"
 
 
