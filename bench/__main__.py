@@ -24,6 +24,7 @@ from bench import baseline, page, results
 from bench.measure import Outcome
 
 NAMES = ("sqlite", "postgres", "latency", "snapshot", "documents", "opensearch", "pgsync", "scaling")
+TOLD_TO_END = 128 + signal.SIGTERM
 
 
 def main(words: list[str]) -> int:
@@ -61,6 +62,8 @@ def _outcome(console: Console, name: str, arguments: list[str]) -> Outcome:
     try:
         outcome: Outcome = importlib.import_module(f"bench.{name}").run(console, arguments)
     except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code == TOLD_TO_END:
+            raise
         traceback.print_exc()
         return Outcome([], problems=[f"{name}: {type(error).__name__}: {error}"])
     return outcome
@@ -166,5 +169,5 @@ def _known(console: Console, names: Sequence[str]) -> bool:
 
 if __name__ == "__main__":
     # What was started is stopped also when this process is told to end.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TOLD_TO_END))
     sys.exit(main([name for name in sys.argv[1:] if name]))

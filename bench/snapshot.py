@@ -220,9 +220,8 @@ def run(console: Console, arguments: list[str]) -> Outcome:
             warm, *measured = wanted
             made.warm(warm)
             for table in measured:
-                fewer = min(options.rounds, FEWER)
-                for turn in range(options.rounds if table.name == "orders" else fewer):
-                    made.table(table, turn, None if turn < fewer else QUICK_KINDS)
+                for turn, kinds in rounds(options.rounds, barred=table.name == "orders"):
+                    made.table(table, turn, kinds)
         finally:
             made.close()
     results = _median(made.results)
@@ -233,6 +232,15 @@ def run(console: Console, arguments: list[str]) -> Outcome:
         )
     details = [_json(result) for result in made.results]
     return Outcome(_figures(made.results), details, made.problems, bars=not options.no_bars)
+
+
+def rounds(wanted: int, *, barred: bool) -> list[tuple[int, Collection[str] | None]]:
+    """Who reads a table in which round. The others' rounds are not torn apart by Debezium's minutes, in which
+    a session of Spark's has nothing to do and becomes cold.
+    """
+    fewer = min(wanted, FEWER)
+    others = [(turn, None if turn == 0 else QUICK_KINDS) for turn in range(wanted if barred else fewer)]
+    return [*others, *((turn, (DEBEZIUM,)) for turn in range(1, fewer))]
 
 
 def _median(results: list[Result]) -> list[Result]:

@@ -138,6 +138,18 @@ def test_a_benchmark_that_gives_up_does_not_end_the_others(monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("_places")
+def test_who_tells_a_run_to_end_ends_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Module:
+        @staticmethod
+        def run(*_: object) -> Outcome:
+            raise SystemExit(command.TOLD_TO_END)
+
+    monkeypatch.setattr("importlib.import_module", lambda _: Module)
+    with pytest.raises(SystemExit):
+        command.main(["sqlite", "postgres", "--quick"])
+
+
+@pytest.mark.usefixtures("_places")
 def test_without_a_baseline_check_says_so() -> None:
     assert command.main(["check"]) == 2
 

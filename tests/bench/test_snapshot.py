@@ -45,6 +45,14 @@ def test_who_has_fewer_rounds_is_compared_in_those() -> None:
     assert _figure(f"{BATCH} against {DEBEZIUM}", *ours, *other).value == pytest.approx(12.0)
 
 
+def test_debezium_has_three_rounds_and_all_but_the_first_after_those_of_the_others() -> None:
+    quick, late = snapshot.QUICK_KINDS, ("debezium",)
+    others = [(0, None), *((turn, quick) for turn in range(1, 5))]
+    assert snapshot.rounds(5, barred=True) == [*others, (1, late), (2, late)]
+    assert snapshot.rounds(5, barred=False) == [*others[:3], (1, late), (2, late)]
+    assert snapshot.rounds(1, barred=True) == [(0, None)]
+
+
 def test_a_bar_that_could_not_be_measured_is_missed() -> None:
     found = _figure(f"{STREAM} against {BATCH}", _result(STREAM, 0, 2.0, 1.95), _result(BATCH, 0, 1.0, 0.1))
     assert found.ok is False
