@@ -19,6 +19,8 @@ from typing import Any
 
 import psutil
 
+from bench.results import RESULTS
+
 Answer = dict[str, Any]
 PATIENCE = 900
 
@@ -69,8 +71,10 @@ class Contestant:
             raise Failed(f"{self.name} ended:\n{self._tail()}") from None
         # One answer a command, so nothing waits in the buffer.
         if not select.select([self._answers], [], [], PATIENCE)[0]:
+            kept = stacks(self.pid, self.name)
             self._process.kill()
-            raise Failed(f"{self.name} gave no answer within {PATIENCE} seconds:\n{self._tail()}")
+            told = f"{self.name} gave no answer within {PATIENCE} seconds; what it did stands in {kept}"
+            raise Failed(f"{told}\n{self._tail()}")
         line = self._answers.readline()
         if not line:
             raise Failed(f"{self.name} ended:\n{self._tail()}")
@@ -100,6 +104,29 @@ class Contestant:
 
     def _tail(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
+
+
+def stacks(pid: int, name: str) -> Path:
+    """Where all threads of a process and of those below it are, in Python and Java, in a file that is kept."""
+    found: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        top = psutil.Process(pid)
+        found = [top, *top.children(recursive=True)]
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"stacks-{name}.txt"
+    spy = str(Path(sys.executable).with_name("py-spy"))
+    with file.open("w", encoding="utf-8") as told:
+        for process in found:
+            with contextlib.suppress(psutil.Error, OSError, subprocess.TimeoutExpired):
+                kind, times = process.name(), process.cpu_times()
+                told.write(
+                    f"\n== {process.pid} below {process.ppid()}: {kind}, {process.status()}, {times}\n"
+                )
+                told.flush()
+                looks = {"java": ["jcmd", str(process.pid), "Thread.print"]}
+                look = looks.get(kind, [spy, "dump", "--pid", str(process.pid)])
+                subprocess.run(look, stdout=told, stderr=told, timeout=30, check=False)
+    return file
 
 
 def serve(verbs: Mapping[str, Callable[..., Answer | None]]) -> None:
