@@ -107,7 +107,7 @@ class Contestant:
 
 
 def stacks(pid: int, name: str) -> Path:
-    """Where all threads of a process and of those below it are, in Python and Java, in a file that is kept."""
+    """Where all threads of a process and of those below it are, as a file that is kept."""
     found: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
         top = psutil.Process(pid)

@@ -31,16 +31,9 @@ appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
-# What workers send was made by Arrow and is read by Arrow: to test each access of a value again cost the JVM
-# 6 to 14 % of its CPU in a batch read. Spark puts these before the extraJavaOptions that users set.
-_JAVA = "-Darrow.enable_unsafe_memory_access=true"
-
-
 def defaults(master: str) -> dict[str, str]:
     """The settings for a session on this master."""
     settings = {
-        "spark.driver.defaultJavaOptions": _JAVA,
-        "spark.executor.defaultJavaOptions": _JAVA,
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
