@@ -22,7 +22,7 @@ VARIANTS = {
     "opensearch": Variant("postgres", "opensearch"),
 }
 # Seconds of a life after which something must have been killed, and every measure judged.
-ENOUGH_TO_KILL, ENOUGH_TO_JUDGE = 900, 1200
+ENOUGH_TO_KILL, ENOUGH_TO_JUDGE = 300, 1200
 
 
 def say(text: str) -> None:
