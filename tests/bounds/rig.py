@@ -196,12 +196,13 @@ def bounded(
 ) -> None:
     """Nothing is above its ceiling, in MB, and the larger input takes no more than the smaller one.
 
-    The JVM is not compared: it takes what it is given, whatever it has to do.
+    What has no ceiling must not be there. The JVM is not compared: it takes what it is given, whatever it has
+    to do.
     """
     wrong = [
-        f"{role} took {peak:.0f} MB, its ceiling is {ceilings[role]:.0f} MB"
+        f"{role} took {peak:.0f} MB, its ceiling is {ceilings.get(role, 0.0):.0f} MB"
         for role, peak in large.peaks.items()
-        if peak > ceilings[role]
+        if peak > ceilings.get(role, 0.0)
     ]
     wrong += [f"nobody saw the {role}" for role in ceilings if min(small.peaks[role], large.peaks[role]) <= 0]
     for role in ("driver", "capture", "workers"):
