@@ -27,6 +27,8 @@ _DRIVERS = ("tailrace.capture.postgres",)
 
 
 def _prepare() -> None:
+    # Arrow would begin a thread. What that held at a fork, the child would wait for without an end.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     for name in (*sys.argv[1:2], *_WANTED):
         importlib.import_module(name)
     for name in _DRIVERS:

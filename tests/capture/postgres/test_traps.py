@@ -6,7 +6,7 @@ import ast
 import contextlib
 import subprocess
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -431,3 +431,34 @@ def test_a_chunk_read_while_the_stream_runs_is_never_older_than_what_was_deliver
         finally:
             stop.set()
             thread.join()
+
+
+def _end_a_page(source: Source) -> None:
+    """The log's last record ends where a page does. A record is 55 bytes longer than its message."""
+    with source.database.admin() as admin:
+        (at,) = admin.execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::int8").fetchone() or (0,)
+        left = 8192 - at % 8192
+        size = left - 55 + (8192 - 24 if left < 1000 else 0)
+        admin.execute("SELECT pg_logical_emit_message(false, 't', repeat('.', %s))", (size,))
+
+
+def _end_a_segment(source: Source) -> None:
+    """As a server with `archive_timeout` does that has nothing to do."""
+    with source.database.admin() as admin:
+        admin.execute("SELECT pg_switch_wal()")
+
+
+@pytest.mark.parametrize("end", [_end_a_page, _end_a_segment])
+def test_all_of_a_log_that_ends_with_a_page_is_visible_although_nobody_writes(
+    own_server: Server, end: Callable[[Source], None]
+) -> None:
+    own_server.restart(autovacuum="off")
+    source = Source(own_server.database(), ITEMS)
+    end(source)
+    ends = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8, (pg_current_wal_flush_lsn() - '0/0')::int8"
+    wait_until(lambda: (found := source.database.rows(ends)[0])[0] - found[1] in (24, 40))
+    before = source.database.rows(ends)
+    position = source.start.at(source.capture.seen())
+    source.capture.wait_visible(position, 2)
+    assert source.changes(until=source.capture.head()) == []
+    assert source.database.rows(ends) == before

@@ -20,7 +20,6 @@ from tailrace.model.errors import NeedsOperator, SetupMissing, TailraceError, Tr
 from tailrace.model.table import TableRef, quote
 
 OLDEST = 140000
-_HEAD = "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8"
 _LEAVES = """
 SELECT n.nspname, c.relname, c.relreplident::text, EXISTS (
     SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate)
@@ -64,8 +63,7 @@ def setup(config: PostgresConfig, tables: Sequence[TableRef]) -> list[str]:
             unsettled = [m for m in now.members.values() if m.began is None and m.ref in wanted]
             if unsettled:
                 publication.wait_for_writers(connection, unsettled, config.timeout)
-                (version,) = connection.execute(_HEAD).fetchone() or (0,)
-                publication.record(connection, config.publication, unsettled, version)
+                publication.record(connection, config.publication, unsettled, slots.written(connection))
                 done = done or [f"finished the setup of {', '.join(str(m.ref) for m in unsettled)}"]
     return done
 

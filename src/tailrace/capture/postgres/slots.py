@@ -22,6 +22,11 @@ PLUGIN = "pgoutput"
 _CREATE_SECONDS = 60
 _ESCAPE = re.compile("_(_|[0-9a-f]{2})")
 _END = "SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8"
+_WRITTEN = """
+SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8,
+       current_setting('wal_block_size')::int8, pg_size_bytes(current_setting('wal_segment_size'))
+"""
+_PAGE_HEADER, _SEGMENT_HEADER = 24, 40
 _SLOTS = """
 SELECT slot_name, plugin, slot_type, database, active_pid, wal_status,
        (restart_lsn - '0/0'::pg_lsn)::int8, (confirmed_flush_lsn - '0/0'::pg_lsn)::int8,
@@ -251,8 +256,15 @@ def peek(connection: Connection, config: PostgresConfig, name: str, version: int
 
 def written(connection: Connection) -> int:
     """Where the log ends, written out or not."""
-    row = connection.execute("SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8").fetchone()
-    return int(row[0]) if row else 0
+    row = connection.execute(_WRITTEN).fetchone()
+    if row is None:
+        return 0
+    version, page, segment = row
+    # Where a record ends with a page, this is told as the place of the next one, behind the header of a page
+    # that is not there yet: nothing ever comes up to it while nobody writes.
+    if version % segment == _SEGMENT_HEADER:
+        return int(version - _SEGMENT_HEADER)
+    return int(version - _PAGE_HEADER if version % page == _PAGE_HEADER else version)
 
 
 def _why(slot: Slot, connection: Connection) -> str:
