@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.capture.postgres import publication
 from tailrace.capture.postgres.client import Connection
 from tailrace.model.errors import SchemaDrift
 from tests.capture.postgres.streaming import CONSUMER, Source, background
@@ -334,3 +335,23 @@ def test_tables_that_the_log_describes_are_looked_up_without_new_connections(
             source.sql(f"ALTER TABLE {table} ADD n int", f"INSERT INTO {table} VALUES (1, 2)")
         wait_until(lambda: len(stream.changes) == 1 + len(tables))
         assert made == []
+
+
+def test_the_first_changes_of_many_tables_ask_of_each_table_for_itself_only(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = 20
+    source = Source(database, *(f"CREATE TABLE t{n} (id int PRIMARY KEY)" for n in range(tables)))
+    source.sql(*(f"INSERT INTO t{n} VALUES ({n})" for n in range(tables)))
+    asked, read = [], publication.read
+
+    def counted(*given: Any, **named: Any) -> publication.Publication | None:
+        found = read(*given, **named)
+        asked.append(len(found.members) if found is not None else 0)
+        return found
+
+    monkeypatch.setattr(publication, "read", counted)
+    assert [change.after for change in source.changes()] == [{"id": n} for n in range(tables)]
+    assert asked.count(1) == tables
+    # The stream's beginning and its sentinel look at all of them, a few times each.
+    assert sum(asked) < tables * tables / 2

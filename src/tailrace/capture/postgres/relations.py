@@ -92,7 +92,7 @@ class Relations:
         """
         ref = member.ref
         schema = schema_at(connection, relation, ref, member.generation, self._remembered.get(ref, ()))
-        found = publication.read(connection, self._config.publication)
+        found = publication.read(connection, self._config.publication, only=ref)
         if found is None or ref not in found.members:
             # These rows are from before it was taken out; that it was, the sentinel tells.
             return schema, None
