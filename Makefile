@@ -30,7 +30,7 @@ test: $(STAMP) ## Run the tests, in random order, three at a time (PROCESSES=0 f
 	@scripts/test-servers
 	@scripts/test $(PROCESSES) -m "not long" $(TESTS)
 
-test-long: $(STAMP) ## Run the long tests: faults at random, soak, fuzz, a newer PostgreSQL
+test-long: $(STAMP) ## Run the long tests: faults, bounds, an hour of random life, fuzz, a newer PostgreSQL
 	@scripts/test-servers
 	@scripts/test $(PROCESSES) -m long $(TESTS)
 	@test -n "$(TESTS)" || ! scripts/test-servers $(POSTGRES) || \
@@ -87,5 +87,5 @@ lock: $(STAMP) ## Resolve the dependencies anew into the lock files (UPGRADE=--u
 
 clean: ## Remove what make and the tools left behind, the environment too
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build \
-		spark-warehouse metastore_db derby.log artifacts
+		spark-warehouse metastore_db derby.log artifacts profile bench/results
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

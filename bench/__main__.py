@@ -44,12 +44,12 @@ def measure(console: Console, names: Sequence[str], arguments: Sequence[str]) ->
     """Run benchmarks, even after one that fails; whether everything was measured and every bar held."""
     held, begun = True, time.monotonic()
     for name in names:
-        started = time.monotonic()
+        started, origin = time.monotonic(), results.origin()
         console.rule(name, align="left")
         outcome = _outcome(console, name, list(arguments))
         seconds = time.monotonic() - started
         show(console, name, outcome, seconds)
-        made = results.save(name, arguments, outcome, seconds)
+        made = results.save(name, arguments, outcome, seconds, origin)
         held = held and outcome.ok
         if not arguments:
             tell_written(console, page.write([made]))
@@ -62,7 +62,8 @@ def _outcome(console: Console, name: str, arguments: list[str]) -> Outcome:
     try:
         outcome: Outcome = importlib.import_module(f"bench.{name}").run(console, arguments)
     except (Exception, SystemExit) as error:
-        if isinstance(error, SystemExit) and error.code == TOLD_TO_END:
+        # Who gives up says why; who was told to end, or asked for help, ends all of it.
+        if isinstance(error, SystemExit) and not isinstance(error.code, str):
             raise
         traceback.print_exc()
         return Outcome([], problems=[f"{name}: {type(error).__name__}: {error}"])

@@ -66,7 +66,8 @@ def ratios(result: Result) -> Saved:
         "ratios": {
             figure["what"]: {"value": round(figure["value"], 3), "better": figure["better"]}
             for figure in result["figures"]
-            if figure["compared"]
+            # Zero is told of what could not be seen: nothing to compare with.
+            if figure["compared"] and figure["value"] > 0
         },
     }
 

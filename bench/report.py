@@ -142,7 +142,13 @@ def snapshot(details: Sequence[Row]) -> tuple[list[Table], list[Chart]]:
 def documents(details: Sequence[Row]) -> tuple[list[Table], list[Chart]]:
     """A table of each kind and size, and the rates."""
     rows = middle(details, lambda row: (row["what"], row["customers"], row["contestant"]))
-    titled = [{**row, "title": f"{row['what']}, {row['customers']:,} customers"} for row in rows]
+    largest = max(row["customers"] for row in rows)
+    # The smaller backfill only warms everybody.
+    warming = [row["what"] != "burst" and row["customers"] < largest for row in rows]
+    titled = [
+        {**row, "title": f"{row['what']}, {row['customers']:,} customers{', to warm up' if warms else ''}"}
+        for row, warms in zip(rows, warming, strict=True)
+    ]
     costs = ("CPU s", "server CPU s", "µs each", "MB", "all MB")
     tables = [
         _table(
@@ -164,9 +170,7 @@ def documents(details: Sequence[Row]) -> tuple[list[Table], list[Chart]]:
         )
         for title, same in _grouped(titled, "title").items()
     ]
-    # The smaller backfill only warms everybody.
-    largest = max(row["customers"] for row in titled)
-    drawn = [row for row in titled if row["what"] == "burst" or row["customers"] == largest]
+    drawn = [row for row, warms in zip(titled, warming, strict=True) if not warms]
     chart = _by_groups(drawn, "title", "contestant", lambda row: row["rate"])
     return tables, [_bars("documents", "Documents built from PostgreSQL", "documents/s", *chart)]
 
@@ -315,21 +319,28 @@ PARTS: dict[str, Callable[[Sequence[Row]], tuple[list[Table], list[Chart]]]] = {
 
 
 def _latencies(rows: Iterable[Row]) -> Table:
-    """Percentiles of everything that was waited for."""
-    head = ["", "waits", "p50 ms", "p90 ms", "p99 ms", "highest ms"]
+    """Percentiles of everything that was waited for, and what the waiting took where somebody looked."""
+    waited = [row for row in rows if row.get("waits")]
+    costs = ["CPU s", "all MB"] if any("cpu_seconds" in row for row in waited) else []
     return _table(
         "Latency",
-        head,
+        ["", "waits", "p50 ms", "p90 ms", "p99 ms", "highest ms", *costs],
         [
             [
                 row["what"],
                 str(len(row["waits"])),
                 *(f"{of(row['waits']) * 1000:,.1f}" for of in (p50, p90, p99, max)),
+                *(_costs(row) if costs else ()),
             ]
-            for row in rows
-            if row.get("waits")
+            for row in waited
         ],
     )
+
+
+def _costs(row: Row) -> tuple[str, str]:
+    if "cpu_seconds" not in row:
+        return "", ""
+    return f"{row['cpu_seconds']:.2f}", f"{row['tree_peak_mb']:,.0f}"
 
 
 def _sqlite_name(what: str) -> str:

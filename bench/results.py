@@ -32,13 +32,14 @@ _PACKAGES = {
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
 
-def save(name: str, arguments: Sequence[str], outcome: Outcome, seconds: float) -> Result:
+def save(
+    name: str, arguments: Sequence[str], outcome: Outcome, seconds: float, origin: Mapping[str, str]
+) -> Result:
     """Write down what was found; what was written."""
     body: Result = {
         "benchmark": name,
         "arguments": list(arguments),
-        "code": code(),
-        "commit": commit(),
+        **origin,
         "seconds": round(seconds),
         "machine": machine(),
         "versions": {**versions(), **outcome.versions},
@@ -67,6 +68,11 @@ def command(result: Row) -> str:
     return f'make bench BENCH="{words}"' if result["arguments"] else f"make bench BENCH={words}"
 
 
+def origin() -> dict[str, str]:
+    """What is about to be measured: as it is now, for it may be another when that is over."""
+    return {"code": code(), "commit": commit("src", "bench/*.py")}
+
+
 def code() -> str:
     """A digest of the product and of the benchmarks as they are now."""
     digest = hashlib.sha256()
@@ -76,13 +82,14 @@ def code() -> str:
     return digest.hexdigest()[:16]
 
 
-def commit() -> str:
-    """The commit that is checked out, and whether something was changed since; empty outside of a clone."""
+def commit(*places: str) -> str:
+    """The commit that is checked out, and whether these places differ from it; empty outside of a clone."""
     git = ["git", "-C", str(ROOT)]
     here = _said(lambda: [*git, "rev-parse", "--short", "HEAD"]).strip()
     if not re.fullmatch("[0-9a-f]+", here):
         return ""
-    return f"{here} and changes" if _said(lambda: [*git, "diff", "HEAD", "--", "src", "bench/*.py"]) else here
+    changed = _said(lambda: [*git, "status", "--porcelain", "--", *places])
+    return f"{here} and changes" if changed else here
 
 
 def machine() -> str:

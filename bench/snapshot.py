@@ -309,7 +309,8 @@ def _show(console: Console, results: list[Result]) -> None:
 def _figures(results: list[Result]) -> list[Figure]:
     """The ratios, and their bars: of each round, and of those the one in the middle.
 
-    A machine that others use as well is faster now and slower then, for all of a round.
+    A machine that others use as well is faster now and slower then, for all of a round; Debezium's later
+    rounds come after all others and share only the number with theirs.
     """
     found: dict[tuple[str, str], dict[int, Result]] = {}
     for result in results:

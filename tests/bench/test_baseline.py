@@ -13,6 +13,8 @@ from bench import __main__ as command
 from bench import baseline, results
 from bench.measure import Figure, Outcome
 
+NOW = results.origin()
+
 
 def _result(*figures: Figure, arguments: tuple[str, ...] = ()) -> dict[str, Any]:
     return {
@@ -98,8 +100,8 @@ def test_check_measures_what_is_worse_once_more(
 
 @pytest.mark.usefixtures("_places")
 def test_a_baseline_is_saved_of_the_last_results_and_leaves_out_what_failed() -> None:
-    results.save("postgres", [], Outcome([Figure("a", 1.25, "×")]), 1.0)
-    results.save("sqlite", [], Outcome([Figure("b", 1.0, "×")], problems=["it fell over"]), 1.0)
+    results.save("postgres", [], Outcome([Figure("a", 1.25, "×")]), 1.0, NOW)
+    results.save("sqlite", [], Outcome([Figure("b", 1.0, "×")], problems=["it fell over"]), 1.0, NOW)
     assert command.main(["baseline"]) == 1
     saved = baseline.saved()
     assert list(saved) == ["postgres"]
@@ -108,11 +110,11 @@ def test_a_baseline_is_saved_of_the_last_results_and_leaves_out_what_failed() ->
 
 @pytest.mark.usefixtures("_places")
 def test_a_baseline_loses_no_ratio_and_takes_none_of_a_run_with_options_unless_forced() -> None:
-    results.save("postgres", [], Outcome([Figure("a", 1.0, "×"), Figure("b", 1.0, "×")]), 1.0)
+    results.save("postgres", [], Outcome([Figure("a", 1.0, "×"), Figure("b", 1.0, "×")]), 1.0, NOW)
     assert command.main(["baseline"]) == 0
-    results.save("postgres", [], Outcome([Figure("a", 2.0, "×")]), 1.0)
+    results.save("postgres", [], Outcome([Figure("a", 2.0, "×")]), 1.0, NOW)
     assert command.main(["baseline"]) == 1
-    results.save("postgres", ["--quick"], Outcome([Figure("a", 3.0, "×"), Figure("b", 3.0, "×")]), 1.0)
+    results.save("postgres", ["--quick"], Outcome([Figure("a", 3.0, "×"), Figure("b", 3.0, "×")]), 1.0, NOW)
     assert command.main(["baseline", "postgres"]) == 1
     assert {ratio["value"] for ratio in baseline.saved()["postgres"]["ratios"].values()} == {1.0}
     assert command.main(["baseline", "--force"]) == 0
@@ -147,6 +149,38 @@ def test_who_tells_a_run_to_end_ends_all_of_it(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("importlib.import_module", lambda _: Module)
     with pytest.raises(SystemExit):
         command.main(["sqlite", "postgres", "--quick"])
+
+
+@pytest.mark.usefixtures("_places")
+@pytest.mark.parametrize("word", ["--help", "--no-such-option"])
+def test_asking_for_help_or_a_wrong_option_leaves_the_results_as_they_were(word: str) -> None:
+    before = results.save("latency", [], Outcome([Figure("a", 1.0, "×")]), 1.0, NOW)
+    with pytest.raises(SystemExit):
+        command.main(["latency", word])
+    assert results.load("latency") == before
+
+
+@pytest.mark.usefixtures("_places")
+def test_a_bar_that_nobody_could_measure_is_no_ratio_to_save() -> None:
+    results.save("postgres", [], Outcome([Figure("a", 1.0, "×")]), 1.0, NOW)
+    assert command.main(["baseline"]) == 0
+    results.save("postgres", [], Outcome([Figure("a", 0.0, "×")]), 1.0, NOW)
+    assert command.main(["baseline"]) == 1
+    assert command.main(["check", "--once"]) == 1
+    assert baseline.saved()["postgres"]["ratios"]["a"]["value"] == 1.0
+
+
+@pytest.mark.usefixtures("_places")
+def test_results_are_of_the_code_that_was_there_when_they_were_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcome(*_: object) -> Outcome:
+        monkeypatch.setattr(results, "code", lambda: "edited meanwhile")
+        return Outcome([Figure("a", 1.0, "×")])
+
+    monkeypatch.setattr(command, "_outcome", outcome)
+    command.main(["postgres", "--quick"])
+    saved = results.load("postgres")
+    assert saved is not None
+    assert saved["code"] != "edited meanwhile"
 
 
 @pytest.mark.usefixtures("_places")

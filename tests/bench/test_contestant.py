@@ -8,6 +8,7 @@ import pytest
 
 from bench import contestant
 from bench.contestant import Contestant, Failed
+from tests.support.waiting import wait_until
 
 SILENT = """
 import sys, time
@@ -15,6 +16,7 @@ import sys, time
 def never_answering():
     time.sleep(600)
 
+print("ready", file=sys.stderr, flush=True)
 for line in sys.stdin:
     never_answering()
 """
@@ -27,6 +29,7 @@ def test_the_stacks_of_who_gives_no_answer_are_kept(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(contestant, "RESULTS", tmp_path / "results")
     silent = Contestant("silent", "silent_contestant", tmp_path)
     try:
+        wait_until(lambda: "ready" in (tmp_path / "silent.log").read_text())
         with pytest.raises(Failed, match="no answer within 1 seconds; what it did stands in"):
             silent.ask("fill")
     finally:

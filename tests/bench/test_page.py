@@ -18,7 +18,10 @@ _RATED = {**_WHOLE, "rate": 50.0, "sustained_rate": 60.0, "cpu_us_per_row": 3.0,
 DETAILS: dict[str, list[dict[str, Any]]] = {
     "sqlite": [{"what": "changes", "rows": 10, **_WHOLE}, {"what": "commit", "waits": [0.1, 0.2]}],
     "postgres": [{"workload": "small", "title": "some rows", "contestant": "tailrace-noop", **_RATED}],
-    "latency": [{"what": "tailrace", "waits": [0.1, 0.2, 0.4]}],
+    "latency": [
+        {"what": "empty micro-batch", "waits": [0.1, 0.2]},
+        {"what": "tailrace", "waits": [0.1, 0.2, 0.4], "cpu_seconds": 1.5, "tree_peak_mb": 1200.0},
+    ],
     "snapshot": [
         {
             "table": "orders",
@@ -131,3 +134,20 @@ def test_of_several_rounds_the_one_in_the_middle_is_shown() -> None:
     rounds = [{**DETAILS["postgres"][0], "seconds": seconds} for seconds in (9.0, 1.0, 5.0)]
     (table,) = report({**_result("postgres"), "details": rounds})["tables"]
     assert [row[1] for row in table["rows"]] == ["5.00"]
+
+
+def test_latencies_tell_what_waiting_took_where_it_was_measured() -> None:
+    (table,) = report(_result("latency"))["tables"]
+    assert table["head"][-2:] == ["CPU s", "all MB"]
+    assert [row[-2:] for row in table["rows"]] == [["", ""], ["1.50", "1,200"]]
+
+
+def test_a_backfill_that_only_warms_up_is_called_so_and_not_drawn() -> None:
+    one = {**DETAILS["documents"][0], "what": "backfill"}
+    details = [{**one, "customers": customers} for customers in (10, 100)]
+    shown = report({**_result("documents"), "details": details})
+    assert [table["title"] for table in shown["tables"]] == [
+        "backfill, 10 customers, to warm up",
+        "backfill, 100 customers",
+    ]
+    assert shown["charts"][0]["groups"] == ["backfill, 100 customers"]

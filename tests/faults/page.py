@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tests.faults.bugs import BUGS
 from tests.faults.matrix import TARGETS, TITLES, Bug, Row, function_of
@@ -12,14 +13,20 @@ from tests.faults.rows import ROWS
 
 YES, NO, APART, OPEN = "✓", "✗", "–", "?"
 LEGEND = (
-    f"{YES} every test of it passed in the last recorded run · {NO} one failed · {APART} does not concern it"
-    f" · {OPEN} not proved · the reasons stand below, and which tests passed alone only, after a failure"
-    " beside others"
+    f"{YES} every test of it passed the last time it was recorded · {NO} one failed"
+    f" · {APART} does not concern it · {OPEN} not proved"
+    " · the reasons stand below, and which tests passed alone only, after a failure beside others"
 )
 
 
-def page(results: Mapping[str, str], rows: Iterable[Row] = ROWS, bugs: Iterable[Bug] = BUGS) -> str:
-    """The generated part of docs/faults.md."""
+def page(
+    results: Mapping[str, str],
+    rows: Iterable[Row] = ROWS,
+    bugs: Iterable[Bug] = BUGS,
+    *,
+    run: Mapping[str, Any] | None = None,
+) -> str:
+    """The generated part of docs/faults.md; `run` is what is known of the run that the results are of."""
     rows, bugs = list(rows), list(bugs)
     head = ["#", "fault", "point", *(TITLES[target] for target in TARGETS)]
     cells = [
@@ -32,6 +39,7 @@ def page(results: Mapping[str, str], rows: Iterable[Row] = ROWS, bugs: Iterable[
             "## The matrix",
             table(head, cells),
             LEGEND,
+            *([recorded(run)] if run else ()),
             "## Seeded bugs",
             "Each is put into the pipeline under test, and must be caught by the oracle that is named.",
             table(
@@ -42,6 +50,12 @@ def page(results: Mapping[str, str], rows: Iterable[Row] = ROWS, bugs: Iterable[
             *(detail(row, results) for row in rows),
         ]
     )
+
+
+def recorded(run: Mapping[str, Any]) -> str:
+    """Of which code the results are."""
+    many = "All of it is of one run" if run["whole"] else "It is of several runs, the last"
+    return f"{many}, of commit {run['commit'] or 'unknown'}."
 
 
 def of(function: str, results: Mapping[str, str]) -> list[str]:

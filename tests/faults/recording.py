@@ -3,8 +3,8 @@
     python -m pytest -p tests.faults.recording --record-faults tests/faults/results.json …
 
 Outcomes are merged into the file, by the test's id: a run of a part leaves the rest as it was. What a run has
-chosen counts as `not run` from its beginning, so nothing of a run before is taken for its own. There are no
-moments and no durations in it, so a run in which nothing changed changes nothing.
+chosen counts as `not run` from its beginning, so nothing of a run before is taken for its own. Beside it,
+`run.json` says of which commit the results are, and whether all of them are of one run.
 
 With `--left` only what has not passed by that record is run: what a run that was broken off left over. With
 `--again` too, what had failed and passes now is written down as `passed alone`.
@@ -24,13 +24,16 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bench import results
 from tests.faults.matrix import function_of
 from tests.faults.rows import named_tests
 
 RESULTS = Path(__file__).with_name("results.json")
+RUN = RESULTS.with_name("run.json")
 ROOT = Path(__file__).resolve().parents[2]
 NOT_RUN, ALONE = "not run", "passed alone"
 
@@ -54,18 +57,21 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Lister(Path(file)))
 
 
+_NOTHING_LEFT = pytest.StashKey[bool]()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not (config.getoption("--left") and (file := config.getoption("--record-faults"))):
         return
     known = read(Path(file))
     passed = [item for item in items if has_passed(known.get(item.nodeid))]
     config.hook.pytest_deselected(items=passed)
+    config.stash[_NOTHING_LEFT] = bool(items) and len(passed) == len(items)
     items[:] = [item for item in items if not has_passed(known.get(item.nodeid))]
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if session.config.getoption("--left") and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
-        # Nothing was left over.
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.stash.get(_NOTHING_LEFT, False):
         session.exitstatus = pytest.ExitCode.OK
 
 
@@ -85,7 +91,7 @@ class Recorder:
     """What the controller of a run hears of each test."""
 
     def __init__(self, file: Path, *, fresh: bool, again: bool) -> None:
-        self._file, self._fresh = file, fresh
+        self._file, self._fresh, self._known = file, fresh, False
         before = read(file) if again else {}
         self._failed = {id_ for id_, outcome in before.items() if outcome == "failed"}
         self._heard: dict[str, str] = {}
@@ -98,9 +104,16 @@ class Recorder:
         self._chosen(ids)
 
     def _chosen(self, ids: Iterable[str]) -> None:
-        if self._fresh and (chosen := wanted(ids)):
-            self._fresh = False
+        if self._known or not (chosen := wanted(ids)):
+            return
+        self._known, run = True, self._file.with_name(RUN.name)
+        commit = results.commit("src", "tests/*.py")
+        if self._fresh:
             write(self._file, {**read(self._file), **dict.fromkeys(chosen, NOT_RUN)})
+            whole = {function_of(id_) for id_ in chosen} == named_tests()
+            write_run(run, commit, whole=whole)
+        elif commit != read_run(run)["commit"]:
+            write_run(run, commit, whole=False)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if function_of(report.nodeid) not in named_tests():
@@ -147,8 +160,18 @@ def read(file: Path = RESULTS) -> dict[str, str]:
     return found
 
 
-def write(file: Path, results: dict[str, str]) -> None:
-    file.write_text(json.dumps(dict(sorted(results.items())), indent=0) + "\n")
+def write(file: Path, found: dict[str, str]) -> None:
+    file.write_text(json.dumps(dict(sorted(found.items())), indent=0) + "\n")
+
+
+def read_run(file: Path = RUN) -> dict[str, Any]:
+    """Of which commit the last results are, and whether all are of that run."""
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"commit": "", "whole": False}
+    return found
+
+
+def write_run(file: Path, commit: str, *, whole: bool) -> None:
+    file.write_text(json.dumps({"commit": commit, "whole": whole}) + "\n")
 
 
 if __name__ == "__main__":

@@ -301,7 +301,8 @@ RUNNING = (
         16,
         "a sink a hundred times slower than the source",
         "R,W",
-        "capture pauses, memory and changelog stay under their limits, connections are kept alive",
+        "capture pauses once the changelog is full, memory stays under its limit, connections are kept alive;"
+        " from SQLite the changelog takes at once what came meanwhile ([bounds](bounds.md))",
         (
             *rig(
                 "test_delivery.py::test_a_slow_sink_pauses_capture_within_its_bounds_and_nothing_is_lost",

@@ -10,7 +10,7 @@ import pytest
 from tests.faults.bugs import BUGS
 from tests.faults.matrix import Proof, Row
 from tests.faults.page import APART, NO, OPEN, YES, mark, page, told
-from tests.faults.recording import ALONE, NOT_RUN, Recorder, read, write
+from tests.faults.recording import ALONE, NOT_RUN, Recorder, read, read_run, write, write_run
 from tests.faults.rows import ROWS, named_tests
 
 TEST = "test_kills.py::test_a_kill_inside_a_chunk_resumes_at_that_chunk"
@@ -102,6 +102,23 @@ def test_what_a_run_has_chosen_has_not_run_before_it_is_heard_of(tmp_path: Path)
     # A worker that dies leaves a report of no phase, and no teardown.
     recorder.pytest_runtest_logreport(report(f"{ID}[sqlite]", "failed", "???"))
     assert read(file)[f"{ID}[sqlite]"] == "failed"
+
+
+def test_a_run_says_of_which_commit_it_is_and_whether_it_was_all(tmp_path: Path) -> None:
+    file, run = tmp_path / "results.json", tmp_path / "run.json"
+    Recorder(file, fresh=True, again=False).pytest_xdist_node_collection_finished(list(named_tests()))
+    whole = read_run(run)
+    assert whole["whole"]
+    assert whole["commit"]
+    assert f"one run, of commit {whole['commit']}." in page({}, run=whole)
+    # What is left of a run is of the same run, unless the code is another by then.
+    Recorder(file, fresh=False, again=True).pytest_xdist_node_collection_finished([ID])
+    assert read_run(run) == whole
+    write_run(run, "another", whole=True)
+    Recorder(file, fresh=False, again=False).pytest_xdist_node_collection_finished([ID])
+    assert read_run(run) == {**whole, "whole": False}
+    Recorder(file, fresh=True, again=False).pytest_xdist_node_collection_finished([ID])
+    assert "several runs" in page({}, run=read_run(run))
 
 
 def test_what_passed_at_the_second_try_is_told_apart(tmp_path: Path) -> None:

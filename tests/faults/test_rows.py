@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.faults.bugs import BUGS
 from tests.faults.matrix import CAPTURES, TARGETS, function_of
 from tests.faults.page import page
-from tests.faults.recording import NOT_RUN, RESULTS, collected, read, wanted
+from tests.faults.recording import NOT_RUN, RESULTS, collected, read, read_run, wanted
 from tests.faults.rows import ROWS, named_tests
 
 # Spark itself, servers of their own, or seconds of patience: too slow for every run.
@@ -59,4 +59,4 @@ def test_every_named_test_exists_and_its_result_is_on_record_and_on_the_page(roo
     assert failed == [], "a failure on record: mend it, then make faults LEFT=1"
     assert sorted(results.keys() - wanted(ids)) == [], "a result of a test that is not there: make faults"
     text = (root / "docs/faults.md").read_text(encoding="utf-8")
-    assert page(results) in text, "the page is stale: make docs"
+    assert page(results, run=read_run()) in text, "the page is stale: make docs"

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             outcome = live(variant, seed, seconds, place, most=arguments.actions)
             say(f"{name}: no difference\n{outcome}")
             lived += 1
-            if little := proves_little(outcome, seconds):
+            if little := proves_little(outcome):
                 failed += 1
                 say(f"{name}: FAILED\n{little}")
             missed = {*STORM, *outcome.never} - set(outcome.facts)
@@ -63,11 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failed or not lived else 0
 
 
-def proves_little(outcome: Outcome, seconds: float) -> str:
-    """What a life of that length must have had, and this one had not."""
-    if seconds >= ENOUGH_TO_KILL and not outcome.facts.get("killed", 0):
+def proves_little(outcome: Outcome) -> str:
+    """What a life of its length must have had, and this one had not."""
+    if outcome.seconds >= ENOUGH_TO_KILL and not outcome.facts.get("killed", 0):
         return "nothing was killed"
-    if seconds >= ENOUGH_TO_JUDGE and outcome.unjudged:
+    if outcome.seconds >= ENOUGH_TO_JUDGE and outcome.unjudged:
         return f"not judged: {', '.join(outcome.unjudged)}"
     return ""
 

@@ -52,6 +52,8 @@ class Outcome:
     verdicts: list[Verdict] = field(default_factory=list)
     # Measures that were to be judged, and had too few idle points.
     unjudged: list[str] = field(default_factory=list)
+    # How long it was; a life may end before its time, by the number of its actions.
+    seconds: float = 0.0
 
     def __str__(self) -> str:
         never = f"never done: {', '.join(self.never) or 'nothing that can be'}"
@@ -142,11 +144,13 @@ def follow(
                 said(f"failed: {oracle}: {error}")
                 _keep_logs(directory, place)
                 raise Failed(oracle, str(error), recorder.path) from error
+        outcome.seconds = time.monotonic() - began
         if weather is not None and weather.judged:
             outcome.verdicts = resources.judged(record.samples, variant.source)
             outcome.unjudged = resources.unjudged(record.samples, outcome.verdicts)
             if wrong := [str(verdict) for verdict in outcome.verdicts if not verdict.flat]:
                 recorder.failed("O6", "; ".join(wrong))
+                _keep_logs(directory, place)
                 raise Failed("O6", "\n".join(wrong), recorder.path)
         return outcome
     finally:

@@ -137,3 +137,10 @@ def test_a_message_is_done_as_it_is_told_with_and_without_a_configuration() -> N
     told = "  remedy: tailrace snapshot -c /tmp/a/tailrace.toml --table public.people, then run again"
     assert told_to_read(f"{told}\n{told}") == ["public.people"]
     assert told_to_read("error: people changed") == []
+
+
+def test_a_complaint_is_what_a_run_wrote_besides_its_events() -> None:
+    from tests.life.world import complaint
+
+    told = '{"event": "batch.written", "tables": {"people": 1}}\nerror: the log was lost\n'
+    assert complaint(told) == "error: the log was lost"
