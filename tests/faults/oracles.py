@@ -10,7 +10,7 @@ import bisect
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -215,27 +215,52 @@ def from_log(change: dict[str, Any]) -> bool:
     return change["op"] not in "rs"
 
 
-def effective(changes: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Those of the log that change what a mirror holds.
-
-    A snapshot may have read a table after a delete that the log tells of later: there is nothing left to
-    delete, and no version of the mirror for it.
-    """
-    present: set[int | None] = set()
+def once_each(changes: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Without what the log told before: a batch that comes again has the same changes."""
+    told: set[tuple[int, int]] = set()
     for change in changes:
-        key, op = (change["key"] or {}).get("key"), change["op"]
+        place = change["position"], change["seq"]
+        if not from_log(change) or place not in told:
+            yield change
+        if from_log(change):
+            told.add(place)
+
+
+def effective(changes: Iterable[dict[str, Any]], present: set[int], ends: Sequence[int]) -> list[int]:
+    """The positions in the log that a mirror must get a version for, of changes in order of arrival.
+
+    `present` are the keys that the mirror has; it is kept up. `ends` are the ends of the batches, in order. A
+    mirror gets no version where nothing of it changes: for a delete of what a snapshot did not find any more,
+    and for a row that comes and goes within one batch.
+    """
+    places: list[int] = []
+    # Keys that the mirror did not have when the batch began, and where the batch tells of them.
+    came: dict[int, list[int]] = {}
+    batch = -1
+    for change in changes:
+        op, at = change["op"], change["position"]
+        number = bisect.bisect_left(ends, at) if from_log(change) else -1
+        if number != batch:
+            places += [place for many in came.values() for place in many]
+            came, batch = {}, number
         if op in "st":
-            if op == "t" and present:
-                yield change
+            if op == "t" and present - came.keys():
+                places.append(at)
             present.clear()
-        elif op == "d":
-            if key in present:
-                yield change
-            present.discard(key)
-        else:
-            if from_log(change):
-                yield change
-            present.add(key)
+            came.clear()
+            continue
+        old, new = ((change[image] or {}).get("key") for image in ("before", "after"))
+        if old is not None and old != new:
+            if old in present and came.pop(old, None) is None:
+                places.append(at)
+            present.discard(old)
+        if new is not None:
+            if from_log(change) and (new in came or new not in present):
+                came.setdefault(new, []).append(at)
+            elif from_log(change):
+                places.append(at)
+            present.add(new)
+    return sorted({*places, *(place for many in came.values() for place in many)})
 
 
 class Sampler:
@@ -269,8 +294,8 @@ class Sampler:
         if not self._cursors:
             raise Violation("O3", "no cursor was ever seen")
         base = self._cursors[0][1]
-        changes = [line["change"] for line in changes_of(self._feed)]
-        places = sorted({c["position"] for c in effective(changes) if c["position"] > base})
+        changes = once_each(line["change"] for line in changes_of(self._feed))
+        places = [place for place in effective(changes, set(), self.ends) if place > base]
         for moment, cursor in list(self._cursors):
             if cursor == base:
                 continue
@@ -283,6 +308,11 @@ class Sampler:
             ):
                 if wanted >= 0 and not any(at <= moment and end >= wanted for at, end in made.values()):
                     raise Violation("O3", f"{cursor} was acknowledged before {name} had {wanted}")
+
+    @property
+    def ends(self) -> list[int]:
+        """Where the batches that Spark committed end, in order."""
+        return sorted({end for _, end in self._commits.values()})
 
     def _run(self) -> None:
         while not self._ended.wait(0.01):

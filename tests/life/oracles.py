@@ -18,7 +18,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from tests.faults.oracles import Sampler, Violation, from_log
+from tests.faults.oracles import Sampler, Violation, effective, from_log
 from tests.life.grounds import Ground
 from tests.life.model import BULK
 
@@ -82,12 +82,9 @@ class Book:
         self._delivered: list[dict[str, Any]] = []
         self._settled: Place = (-1, -1)
         self._repeated: Place | None = None
-        # Keys that a mirror has, as far as the feed tells; positions of changes that change it.
-        self._mirrored: set[int] = set()
-        self._effective: Counter[int] = Counter()
-        # Keys that came since the last idle point, and where: with its delete such a key leaves no trace.
-        self._born: dict[int, list[int]] = {}
-        self.places: list[int] = []
+        self._told: list[dict[str, Any]] = []
+        # What was told between the last two idle points, each change of the log once.
+        self.told: list[dict[str, Any]] = []
         self.changes = 0
 
     def statements(self, ops: Iterable[Sequence[Any]]) -> list[str]:
@@ -140,7 +137,7 @@ class Book:
         if change["op"] != "d" and (key, number) in self._failed:
             raise Violation("O2", f"key {key}: number {number} was rolled back and delivered")
         if not from_log(change):
-            self._mirror(change, key)
+            self._told.append(change)
             return
         place, text = (change["position"], change["seq"]), json.dumps(change, sort_keys=True)
         if place <= self._settled:
@@ -153,44 +150,9 @@ class Book:
         if self._seen and place < next(reversed(self._seen)):
             raise Violation("O2", f"{place} came first after {next(reversed(self._seen))}")
         self._seen[place] = text
-        there = key in self._mirrored
-        if self._mirror(change, key):
-            self._count(change["op"], key, place[0], there=there)
+        self._told.append(change)
         if key is not None and key < BULK:
             self._delivered.append(change)
-
-    def _count(self, op: str, key: int | None, at: int, *, there: bool) -> None:
-        """The position of a change that a mirror must get a version for.
-
-        A row that comes and goes again may do so within one batch, and leaves no version then.
-        """
-        if op == "d" and key in self._born:
-            self._effective.subtract(self._born.pop(key))
-            return
-        self._effective[at] += 1
-        if op in ("s", "t"):
-            self._born.clear()
-        elif key is not None and op != "d" and (not there or key in self._born):
-            self._born.setdefault(key, []).append(at)
-
-    def _mirror(self, change: dict[str, Any], key: int | None) -> bool:
-        """Whether a mirror gets a version for the change.
-
-        A snapshot may have read the table after a delete that the log tells of later: nothing is left to
-        delete then.
-        """
-        match change["op"]:
-            case "s" | "t":
-                changed = bool(self._mirrored)
-                self._mirrored.clear()
-                return changed
-            case "d":
-                changed = key in self._mirrored
-                self._mirrored.discard(key or 0)
-                return changed
-            case _:
-                self._mirrored.add(key or 0)
-                return True
 
     def settle(self, *, clean: bool) -> None:
         """Compare at an idle point. `clean`: nothing since the last one excuses a repetition."""
@@ -207,12 +169,11 @@ class Book:
             pairs = [(key, told.get(key), wanted.get(key)) for key in keys[:2]]
             raise Violation("O2", f"key, delivered, committed: {pairs}, and {len(keys)} keys in all")
         self.changes += len(self._delivered)
-        self.places = sorted(at for at, changes in self._effective.items() if changes > 0)
         if self._seen:
             self._settled = max(self._seen)
         self._began = True
         self._seen, self._delivered, self._wanted, self._repeated = {}, [], {}, None
-        self._effective, self._born = Counter(), {}
+        self.told, self._told = self._told, []
 
 
 class Watch(Sampler):
@@ -221,17 +182,20 @@ class Watch(Sampler):
     def __init__(self, ground: Ground, checkpoint: Path, lake: Path) -> None:
         super().__init__(ground, checkpoint, lake, lake / "no feed")  # type: ignore[arg-type]
         self._base: int | None = None
+        # The keys that the mirror has.
+        self._mirrored: set[int] = set()
 
     def _run(self) -> None:
         while not self._ended.wait(LOOK_SECONDS):
             self._look()
 
-    def judge(self, places: Sequence[int]) -> None:
+    def judge(self, told: Sequence[dict[str, Any]]) -> None:
         """Raise if a position was acknowledged early; forget what was judged.
 
-        `places` are the positions of the mirrored table's changes since the last time.
+        `told` is what was told of the mirrored table since the last time.
         """
         self._look()
+        places = effective(told, self._mirrored, self.ends)
         cursors, commits, delta = list(self._cursors), dict(self._commits), dict(self._delta)
         if not cursors:
             raise Violation("O3", "no cursor was ever seen")

@@ -517,7 +517,7 @@ class World:
         self.book.read(self._now().feed, ended=False)
         self.book.settle(clean=not self._dirty)
         self._acknowledged()
-        self.watch.judge(self.book.places)
+        self.watch.judge(self.book.told)
         self._dirty = False
         self.idle()
 
