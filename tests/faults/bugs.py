@@ -86,6 +86,18 @@ BUGS = (
         "test_a_half_filled_index_that_is_served_is_caught",
     ),
     Bug(
+        "never-acknowledge",
+        "nothing is ever acknowledged",
+        "O4",
+        "test_an_acknowledgement_that_never_comes_is_caught",
+    ),
+    Bug(
+        "no-pause",
+        "capture goes on though the changelog is full",
+        "O6",
+        "test_a_capture_that_does_not_pause_before_a_full_changelog_is_caught",
+    ),
+    Bug(
         "nothing killed",
         "a kill test in which nothing was killed",
         "the harness",

@@ -263,7 +263,7 @@ class Rig:
         )
         self.arrived(self.sentinel(), timeout)
         # First the acknowledgement: while the sentinel is in the mirror its batch may still write more.
-        self.caught_up()
+        self.caught_up(timeout)
         oracles.final_state(self.ledger, self.lake, self.feed)
         oracles.history(self.journals, self.feed, self.lake)
         assert self.sampler.samples > 0, "nobody looked at the acknowledgement"

@@ -61,6 +61,8 @@ class FaultyReader(StreamReader):
         shorten_lease()
         reach("latest", **_facts(start, start))
         self._catch_up()
+        if bug("never-acknowledge") and self._driver is not None and self._driver._filler is not None:
+            self._driver._filler.acknowledge = lambda _: None  # type: ignore[method-assign, assignment]
         end: dict[str, Any] = super().latestOffset(start, limit)
         if bug("acknowledge-early") and self._driver is not None:
             self._driver.acknowledge(Offset.from_json(end))
@@ -211,6 +213,14 @@ def tune_capture() -> None:
     PostgresConfig.tuned = True  # type: ignore[attr-defined]
 
 
+def never_pause() -> None:
+    """The seeded bug `no-pause`: capture goes on though the changelog is full."""
+    from tailrace.changelog.log import Changelog
+
+    if bug("no-pause"):
+        Changelog._wait_for_room = lambda _: None  # type: ignore[method-assign, assignment]
+
+
 def lift_barrier() -> None:
     """The seeded bug `no-barrier`: a chunk is read whether or not what the log has told is visible."""
     from tailrace.capture.postgres import PostgresCapture
@@ -226,6 +236,7 @@ class FaultySource(TailraceSource):
         shorten_lease()
         tune_capture()
         lift_barrier()
+        never_pause()
         reader = TailraceSource.streamReader(self, schema)
         # Whatever the product's reader was made of, this one is.
         reader.__class__ = FaultyReader

@@ -14,6 +14,7 @@ from tests.faults.documents import Documents
 from tests.faults.marks import databases
 from tests.faults.oracles import Violation, changes_of, snapshot_left
 from tests.faults.rig import Rig
+from tests.faults.test_delivery import LIMIT, held_up
 from tests.support.documents.polling import Polling
 from tests.support.waiting import wait_until
 
@@ -274,6 +275,22 @@ def test_a_half_filled_index_that_is_served_is_caught(rig: Make) -> None:
     with pytest.raises(AssertionError, match="documents were not there"):
         served_too_early(r, documents)
     assert r.points.happened("half-filled")
+
+
+@databases(long="postgres")
+def test_an_acknowledgement_that_never_comes_is_caught(rig: Make) -> None:
+    r = rig(rows=50, seed_bug="never-acknowledge")
+    r.start()
+    r.arrived(r.sentinel())
+    # What never comes takes all the time there is.
+    caught(r, "O4", timeout=10.0)
+
+
+@databases(long="postgres")
+def test_a_capture_that_does_not_pause_before_a_full_changelog_is_caught(rig: Make) -> None:
+    r = rig(rows=10, maxChangelogBytes=LIMIT, seed_bug="no-pause")
+    with pytest.raises(Violation, match="O6: the changelog has"):
+        held_up(r, "apply.before")
 
 
 @databases(long="postgres")
