@@ -65,8 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def proves_little(outcome: Outcome) -> str:
     """What a life of its length must have had, and this one had not."""
-    if outcome.seconds >= ENOUGH_TO_KILL and not outcome.facts.get("killed", 0):
-        return "nothing was killed"
+    if outcome.seconds >= ENOUGH_TO_KILL and not outcome.facts.get("killed_at_work", 0):
+        return "nothing was killed at work"
     if outcome.seconds >= ENOUGH_TO_JUDGE and outcome.unjudged:
         return f"not judged: {', '.join(outcome.unjudged)}"
     return ""

@@ -3,7 +3,7 @@
 The judge compares idle points: the median of the last quarter with that of the second one. The first quarter
 is for warming up. Of what processes use, the quarters are those of the steady part of a chapter, in which
 nobody ends the run: one that was begun anew a minute ago would be flat whatever it leaks. Of what stays on
-disk and in the source's log they are those of the whole chapter, with its kills.
+disk and in the source's log, which no restart takes away, they are those of the whole life, with its kills.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ MEASURES = (
     # Of the process that reads the source: its socket, the selector with an event, and who waits for its end.
     Measure("handles", "", slack=20.0, process=True, each_query=3.0),
     Measure("threads", "", slack=10.0, process=True, each_query=1.0),
-    Measure("state_mb", "MB", slack=4.0),
+    Measure("state_mb", "MB", slack=1.0),
     Measure("documents_mb", "MB", slack=4.0),
     Measure("retained", "rows or bytes", slack=0.0),
     # Files of the last hour are kept for readers, and Spark's log is for people to remove.
     Measure("lake_mb", "MB", judged=False),
     Measure("spark_log_mb", "MB", judged=False),
 )
-# Bytes of PostgreSQL's log come by segments, and other work of the server writes to it too.
-RETAINED_SLACK = {"sqlite": 2000.0, "postgres": 16.0 * MEGA}
+# Other work of the server writes to PostgreSQL's log too.
+RETAINED_SLACK = {"sqlite": 2000.0, "postgres": 4.0 * MEGA}
 COLUMNS = (
     "at",
     "idle",
@@ -229,42 +229,41 @@ class Verdict:
 
 
 def judged(samples: Sequence[Sample], source: str = "sqlite") -> list[Verdict]:
-    """How each measure went in each chapter; those that have too few idle points to say are left out."""
+    """How each measure went, by chapters or over all; those with too few idle points to say are left out."""
     idle = [sample for sample in samples if sample["idle"] and sample.get("driver_mb")]
     verdicts = []
     for chapter in sorted({sample["chapter"] or 0.0 for sample in idle}):
-        whole = [sample for sample in idle if (sample["chapter"] or 0.0) == chapter]
-        steady = [sample for sample in whole if sample["steady"]]
-        parts = {
-            True: [
-                [one for one in part if (one["age"] or 0.0) >= WARM_SECONDS] for part in _quarters(steady)
-            ],
-            False: list(_quarters(whole)),
-        }
-        for measure in MEASURES:
-            second, last = (
-                [sample for sample in part if measure.of(sample) is not None]
-                for part in parts[measure.process]
-            )
-            if min(len(second), len(last)) < POINTS:
-                continue
-            before, after = (_median(part, measure) for part in (second, last))
-            slack = RETAINED_SLACK[source] if measure.name == "retained" else measure.slack
-            points = (len(second), len(last))
-            limit = before * RATIO + slack
-            verdicts.append(Verdict(measure, before, after, limit, chapter=int(chapter), points=points))
-    return verdicts
+        steady = [one for one in idle if (one["chapter"] or 0.0) == chapter and one["steady"]]
+        warm = [[one for one in part if (one["age"] or 0.0) >= WARM_SECONDS] for part in _quarters(steady)]
+        verdicts += [_verdict(one, warm, 0.0, int(chapter)) for one in MEASURES if one.process]
+    for one in MEASURES:
+        if not one.process:
+            more = RETAINED_SLACK[source] if one.name == "retained" else 0.0
+            verdicts.append(_verdict(one, _quarters(idle), more))
+    return [verdict for verdict in verdicts if verdict is not None]
+
+
+def _verdict(
+    measure: Measure, parts: Iterable[Sequence[Sample]], more: float, chapter: int = 0
+) -> Verdict | None:
+    second, last = ([one for one in part if measure.of(one) is not None] for part in parts)
+    points = (len(second), len(last))
+    if min(points) < POINTS:
+        return None
+    before, after = (_median(part, measure) for part in (second, last))
+    limit = before * RATIO + measure.slack + more
+    return Verdict(measure, before, after, limit, chapter=chapter, points=points)
 
 
 def unjudged(samples: Sequence[Sample], verdicts: Sequence[Verdict]) -> list[str]:
-    """The measures that were to be judged in a chapter, and have no verdict there."""
+    """The measures that were to be judged, those of processes in every chapter, and have no verdict."""
     known = {(verdict.measure.name, verdict.chapter) for verdict in verdicts}
     chapters = sorted({int(sample["chapter"] or 0.0) for sample in samples} or {0})
     return [
-        f"{one.name}, chapter {chapter + 1}" if len(chapters) > 1 else one.name
+        f"{one.name}, chapter {chapter + 1}" if len(chapters) > 1 and one.process else one.name
         for chapter in chapters
         for one in MEASURES
-        if one.judged and (one.name, chapter) not in known
+        if one.judged and (one.process or chapter == chapters[0]) and (one.name, chapter) not in known
     ]
 
 

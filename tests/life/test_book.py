@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.faults.oracles import Violation
+from tests.life.model import BULK
 from tests.life.oracles import Book
 
 
@@ -68,6 +69,19 @@ def test_a_lost_change_is_caught(feed: Feed) -> None:
     feed.book.committed([["put", 1, 2], ["put", 1, 3]])
     feed.tell("u", 1, 3)
     with pytest.raises(Violation, match="O2: key, delivered, committed"):
+        feed.settle()
+
+
+def test_rows_that_come_and_go_by_thousands_are_compared_one_by_one(feed: Feed) -> None:
+    feed.book.committed(["put", BULK + number, 1] for number in range(3))
+    for number in range(3):
+        feed.tell("c", BULK + number, 1)
+    feed.settle()
+    assert feed.book.bulk() == [BULK, BULK + 1, BULK + 2]
+    feed.book.committed(["del", key, 0] for key in feed.book.bulk())
+    for number in (0, 2):
+        feed.tell("d", BULK + number, 1)
+    with pytest.raises(Violation, match=r"O2: key, delivered, committed: .*1000001"):
         feed.settle()
 
 

@@ -83,12 +83,26 @@ def test_each_chapter_is_judged_by_itself() -> None:
     ]
 
 
+def test_what_no_restart_takes_away_is_judged_over_all_chapters() -> None:
+    """By a twentieth in each of eight hours: flat in every one of them."""
+    hours = [
+        sample(at + 3600 * hour, chapter=float(hour), state_mb=50.0 * 1.05**hour)
+        for hour in range(8)
+        for at in range(0, 3600, 60)
+    ]
+    assert [one.measure.name for one in judged(hours) if not one.flat] == ["state_mb"]
+    # What goes with its process may begin anew with more.
+    other = [{**one, "state_mb": 50.0, "jvm_mb": one["state_mb"]} for one in hours]
+    assert all(one.flat for one in judged(other))
+
+
 def test_what_has_no_verdict_in_a_chapter_is_told_with_the_chapter() -> None:
     whole = [sample(at) for at in range(0, 3600, 60)]
     assert unjudged(whole, judged(whole)) == []
     short = whole + [sample(3600 + at, chapter=1.0) for at in range(0, 120, 60)]
     wanted = [one.name for one in MEASURES if one.judged]
-    assert unjudged(short, judged(short)) == [f"{name}, chapter 2" for name in wanted]
+    processes = [one.name for one in MEASURES if one.judged and one.process]
+    assert unjudged(short, judged(short)) == [f"{name}, chapter 2" for name in processes]
     assert unjudged([], []) == wanted
 
 
