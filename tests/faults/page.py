@@ -55,7 +55,8 @@ def page(
 def recorded(run: Mapping[str, Any]) -> str:
     """Of which code the results are."""
     many = "All of it is of one run" if run["whole"] else "It is of several runs, the last"
-    return f"{many}, of commit {run['commit'] or 'unknown'}."
+    length = f": {run['tests']} tests in {run['seconds'] / 60:.0f} minutes" if "seconds" in run else ""
+    return f"{many}, of commit {run['commit'] or 'unknown'}{length if run['whole'] else ''}."
 
 
 def of(function: str, results: Mapping[str, str]) -> list[str]:

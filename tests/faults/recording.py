@@ -22,6 +22,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,7 @@ class Recorder:
         before = read(file) if again else {}
         self._failed = {id_ for id_, outcome in before.items() if outcome == "failed"}
         self._heard: dict[str, str] = {}
+        self._began = time.monotonic()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._chosen([item.nodeid for item in getattr(session, "items", ())])
@@ -111,9 +113,15 @@ class Recorder:
         if self._fresh:
             write(self._file, {**read(self._file), **dict.fromkeys(chosen, NOT_RUN)})
             whole = {function_of(id_) for id_ in chosen} == named_tests()
-            write_run(run, commit, whole=whole)
+            write_run(run, commit, whole=whole, tests=len(chosen))
         elif commit != read_run(run)["commit"]:
             write_run(run, commit, whole=False)
+
+    def pytest_sessionfinish(self) -> None:
+        run = self._file.with_name(RUN.name)
+        if self._fresh and self._known:
+            seconds = round(time.monotonic() - self._began)
+            write_run(run, **{**read_run(run), "seconds": seconds})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if function_of(report.nodeid) not in named_tests():
@@ -170,8 +178,9 @@ def read_run(file: Path = RUN) -> dict[str, Any]:
     return found
 
 
-def write_run(file: Path, commit: str, *, whole: bool) -> None:
-    file.write_text(json.dumps({"commit": commit, "whole": whole}) + "\n")
+def write_run(file: Path, commit: str, *, whole: bool, **more: int) -> None:
+    """`more`: how many tests it had, and how long it took; a run that was broken off does not know."""
+    file.write_text(json.dumps({"commit": commit, "whole": whole, **more}) + "\n")
 
 
 if __name__ == "__main__":

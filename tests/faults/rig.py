@@ -245,9 +245,9 @@ class Rig:
             )
         except AssertionError as error:
             tails = "\n".join(pipe.tail() for pipe in self._pipes[-1:])
-            raise oracles.Violation("O1", f"{error}\n{tails}") from error
+            raise oracles.Violation("arrival", f"{error}\n{tails}") from error
         if self._ended():
-            raise oracles.Violation("O4", f"the pipeline ended: {self.pipe.ended()}")
+            raise oracles.Violation("end", f"the pipeline ended: {self.pipe.ended()}")
 
     def _ended(self) -> bool:
         return bool(self._pipes) and all(pipe.process.poll() is not None for pipe in self._pipes)

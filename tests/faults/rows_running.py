@@ -181,7 +181,12 @@ RUNNING = (
                 "test_spark.py::test_a_kill_after_the_commit_rewrites_nothing_and_the_source_is_told_after",
                 _SPARK,
             ),
-            *rig(_KILLS, on=IN_BOTH),
+            *rig(
+                _KILLS,
+                "test_opensearch_kills.py::"
+                "test_a_kill_after_the_commit_and_before_the_acknowledgement_writes_no_document_again",
+                on=IN_BOTH,
+            ),
         ),
     ),
     Row(

@@ -191,9 +191,12 @@ class FileFeed(FeedSink):
 
     def flush(self) -> None:
         data, self._waiting = b"".join(self._waiting), []
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            # One write: a kill leaves no line in half.
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                # A kill tore the last write. Its batch comes again, on lines of its own.
+                data = b"\n" + data
             assert os.write(descriptor, data) == len(data)
             os.fsync(descriptor)
         finally:

@@ -20,6 +20,7 @@ from tests.faults.marks import databases
 from tests.faults.oracles import snapshot_left
 from tests.faults.rig import Rig
 from tests.faults.test_random import SEED
+from tests.snapshots.reads import every_chunk, noted, read_again
 from tests.support.waiting import wait_until
 
 Make = Callable[..., Rig]
@@ -111,6 +112,10 @@ def test_a_kill_during_filling_or_publication_repeats_no_finished_chunk_and_lose
     r.start().died()
     r.start()
     r.settle()
+    assert every_chunk(r, noted(r))
+    if point != "ensured":
+        # What was read before the index was on record is read for it once more.
+        assert not read_again(r, noted(r))
 
 
 # Keys that come and go and change, children that move, parents that go, all in one transaction.
@@ -149,6 +154,7 @@ def test_all_that_can_happen_to_rows_in_one_batch_leaves_the_right_documents(rig
         r.run(row.format(number=1), emptied, row.format(number=2))
         arrive(r)
         documents(r).check()
+    r.sampler.check()
     assert r.pipe.terminate()["error"] is None
 
 
@@ -267,7 +273,7 @@ def test_documents_survive_kills_at_any_point(rig: Make, round_: int) -> None:
     dice = random.Random(f"{SEED} {round_}")
     r = rig(**CHUNKS)
     r.run(*FAMILY)
-    kills = 0
+    struck = 0
     for _ in range(8):
         point = dice.choice(POINTS)
         r.points.arm(point, "kill")
@@ -277,10 +283,10 @@ def test_documents_survive_kills_at_any_point(rig: Make, round_: int) -> None:
         try:
             wait_until(lambda: pipe.process.poll() is not None, timeout=8, what="the kill")  # noqa: B023
             pipe.died()
+            struck += 1
         except AssertionError:
             r.points.disarm(point)
             pipe.kill()
-        kills += 1
         for _ in range(dice.randrange(0, 3)):
             r.run(*some_changes(dice))
         if dice.random() < 0.4:
@@ -289,7 +295,7 @@ def test_documents_survive_kills_at_any_point(rig: Make, round_: int) -> None:
             r.pipe.kill()
     r.start()
     r.settle()
-    assert kills == 8
+    assert struck >= 3, f"{struck} of 8 kills came at a point that was reached"
 
 
 @databases(long="postgres")

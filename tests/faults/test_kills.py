@@ -149,6 +149,8 @@ def test_a_kill_after_the_flush_and_before_the_commit_repeats_without_a_differen
     r.pipe.died()
     batch, version = r.points.facts(point)["batch"], r.delta_version()
     assert batch not in r.commits()
+    end = json.loads((r.checkpoint / "offsets" / str(batch)).read_text().splitlines()[2])["position"]
+    assert (r.cursor() or 0) < end, "it was not acknowledged"
     r.points.arm("flushed", "block", batch=batch)
     r.start()
     r.struck("flushed")

@@ -15,7 +15,7 @@ import pytest
 from tests.faults.marks import databases
 from tests.faults.rig import Rig
 from tests.faults.searching import refills, search
-from tests.faults.test_delivery import MEGABYTE, changelog_bytes
+from tests.faults.test_delivery import MEGABYTE, changelog_bytes, full
 from tests.faults.test_documents import CHUNKS, MIXED, ROWS, arrive, documents, ready
 from tests.support.documents.polling import Polling
 from tests.support.httpproxy import Action, Answer, CutAfter, CutBefore, HttpProxy, Item, Refuse, Wait
@@ -189,14 +189,6 @@ def test_a_frozen_cluster_is_given_up_in_time_and_taken_up_again(own_opensearch:
         own_opensearch.thaw()
     r.settle(timeout=120)
     client.close()
-
-
-def full(r: Rig, limit: int) -> int:
-    """The size of the changelog, once it is full and stands still."""
-    size = changelog_bytes(r)
-    assert size > limit
-    r.stays(lambda: changelog_bytes(r) == size, 1.0)
-    return size
 
 
 @pytest.mark.long

@@ -81,6 +81,28 @@ def test_a_kill_at_this_point_leaves_the_documents_right(
     r.settle()
 
 
+def test_a_kill_after_the_commit_and_before_the_acknowledgement_writes_no_document_again(
+    stored: Make,
+) -> None:
+    r = ready(stored(**CHUNKS))
+    r.points.arm("document.after", "block")
+    r.run(*CHANGES)
+    r.points.arm("latest", "kill", least={"start": r.struck("document.after")["version"]})
+    r.points.go("document.after")
+    r.pipe.died()
+    start = r.points.facts("latest")["start"]
+    held = documents(r).versions()
+    assert (r.cursor() or 0) < start, "it was not acknowledged"
+    assert max(held.values()) == start, "the documents of the last batch are there"
+    r.points.arm("document.before", "note")
+    r.start()
+    wait_until(lambda: (r.cursor() or 0) >= start, what="the acknowledgement")
+    assert not r.points.met("document.before"), "nothing is written again"
+    assert documents(r).versions() == held
+    r.points.disarm("document.before")
+    r.settle()
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_in_a_filling_that_was_asked_for_hides_no_document_and_loses_no_change(
     rig: Make, opensearch: Client, prefix: str, point: str

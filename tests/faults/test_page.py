@@ -106,17 +106,21 @@ def test_what_a_run_has_chosen_has_not_run_before_it_is_heard_of(tmp_path: Path)
 
 def test_a_run_says_of_which_commit_it_is_and_whether_it_was_all(tmp_path: Path) -> None:
     file, run = tmp_path / "results.json", tmp_path / "run.json"
-    Recorder(file, fresh=True, again=False).pytest_xdist_node_collection_finished(list(named_tests()))
+    recorder = Recorder(file, fresh=True, again=False)
+    recorder.pytest_xdist_node_collection_finished(list(named_tests()))
     whole = read_run(run)
     assert whole["whole"]
     assert whole["commit"]
     assert f"one run, of commit {whole['commit']}." in page({}, run=whole)
+    recorder.pytest_sessionfinish()
+    whole = read_run(run)
+    assert f"of commit {whole['commit']}: {len(named_tests())} tests in 0 minutes." in page({}, run=whole)
     # What is left of a run is of the same run, unless the code is another by then.
     Recorder(file, fresh=False, again=True).pytest_xdist_node_collection_finished([ID])
     assert read_run(run) == whole
     write_run(run, "another", whole=True)
     Recorder(file, fresh=False, again=False).pytest_xdist_node_collection_finished([ID])
-    assert read_run(run) == {**whole, "whole": False}
+    assert read_run(run) == {"commit": whole["commit"], "whole": False}
     Recorder(file, fresh=True, again=False).pytest_xdist_node_collection_finished([ID])
     assert "several runs" in page({}, run=read_run(run))
 

@@ -207,6 +207,7 @@ def in_one_batch(r: Rig, transactions: tuple[tuple[str, ...], ...]) -> None:
     r.caught_up()
     assert len({line["batch"]["end"] for line in changes_of(r.feed)[told:]}) == 1, "it was not one batch"
     oracles.final_state(r.ledger, r.lake, r.feed)
+    r.sampler.check()
     for table, columns in (("parent", ["id", "name"]), ("child", ["id", "parent", "name"])):
         with closing(r.connect()) as connection:
             wanted = sorted(connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall())

@@ -83,13 +83,17 @@ def newer(path: Path) -> None:
 
 
 def refused_or_equal(rig: Rig, *, history: bool = True) -> str | None:
-    """How a run ended; without an error everything must be there."""
+    """How a run ended; without an error everything must be there.
+
+    Without `history` the state is of another day: positions begin anew, for O2 and O3 too.
+    """
     acknowledged = rig.cursor()
     outcome = rig.once()
     if outcome["error"] is None:
         oracles.final_state(rig.ledger, rig.lake, rig.feed)
         if history:
             oracles.history(rig.journals, rig.feed, rig.lake)
+            rig.sampler.check()
         return None
     assert rig.cursor() == acknowledged, "nothing is acknowledged by a run that refuses"
     return str(outcome["error"])

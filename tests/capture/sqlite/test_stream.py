@@ -126,6 +126,10 @@ def test_a_source_that_moved_on_elsewhere_gives_a_complete_part_without_rows(sou
     (part,) = s.parts()
     assert (part.rows, part.complete) == (0, True)
     assert part.position == s.capture.head()
+    # What is none of its tables' is acknowledged all the same, and the log of it is not kept for it.
+    head = part.position
+    wait_until(lambda: s.capture.acknowledge(head, consumer=CONSUMER) == head)
+    assert [(one.acknowledged, one.pending) for one in s.capture.consumers()] == [(head.version, 0)]
 
 
 def test_the_log_is_pruned_below_the_slowest_consumer_and_numbers_never_restart(source: Make) -> None:
