@@ -43,6 +43,7 @@ class Rig:
         *,
         rows: int = 0,
         state: Path | None = None,
+        checkpoint: Path | None = None,
         master: str = "local[2]",
         late: bool = False,
         manners: dict[str, Any] | None = None,
@@ -61,7 +62,7 @@ class Rig:
         self.lake = directory / "lake" / "ledger"
         self.feed = directory / "feed.ndjson"
         self.state = state or directory / "state"
-        self.checkpoint = directory / "checkpoint"
+        self.checkpoint = checkpoint or directory / "checkpoint"
         self.points = Points(directory / "points")
         self._variables = {VARIABLE: str(directory / "points")}
         if seed_bug:

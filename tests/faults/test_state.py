@@ -187,9 +187,7 @@ def test_a_kill_while_the_state_disk_is_full_leaves_no_torn_file(rig: Make, disk
 
 @databases(long="postgres")
 def test_a_full_checkpoint_disk_ends_the_run_and_heals(rig: Make, disk: Path) -> None:
-    r = rig(rows=100)
-    r.checkpoint = disk / "checkpoint"
-    r.settings["checkpoint"] = str(r.checkpoint)
+    r = rig(rows=100, checkpoint=disk / "checkpoint")
     r.start()
     wait_until(r.commits)
     r.arrived(r.sentinel())
