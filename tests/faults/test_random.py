@@ -45,13 +45,17 @@ def test_any_mix_of_kills_stops_and_freezes_ends_equal(rig: Make, engine: str) -
     slow = 12.0 if engine == "spark" else 1.0
     r = rig(engine, rows=3000, chunkRows=200, maxRowsPerTrigger=400, lease=1.0)
     pause = threading.Event()
-    end, rounds, kills, struck = time.monotonic() + SOAK, 0, 0, 0
+    # One kill is sure to come in the middle of something; the others come when they come.
+    r.points.arm("feed.before", "block")
+    r.start()
+    r.struck("feed.before", timeout=60 * slow)
+    r.pipe.kill()
+    end, rounds, kills = time.monotonic() + SOAK, 0, 0
     while time.monotonic() < end:
         for _ in range(2):
             r.write(seed=dice.randrange(10**9), keys=dice.choice((3, 30)))
         for _ in range(dice.randrange(1, 4)):
-            killed, met = fault(r, dice, slow, pause)
-            kills, struck = kills + killed, struck + met
+            kills += fault(r, dice, slow, pause)
         if dice.random() < 0.3:
             r.insert(5_000_000 + rounds * 20_000, dice.choice((10, 20_000)))
         if dice.random() < 0.2:
@@ -66,11 +70,10 @@ def test_any_mix_of_kills_stops_and_freezes_ends_equal(rig: Make, engine: str) -
         rounds += 1
     assert rounds
     assert kills >= rounds, f"{kills} kills in {rounds} rounds prove little"
-    assert struck, "nothing was killed at a point that it was held at"
 
 
-def fault(r: Rig, dice: random.Random, slow: float, pause: threading.Event) -> tuple[bool, bool]:
-    """One run that ends badly, or well; whether it was killed, and whether at the point it was held at."""
+def fault(r: Rig, dice: random.Random, slow: float, pause: threading.Event) -> int:
+    """One run that ends badly, or well; how many were killed."""
     way = dice.random()
     if way < 0.4:
         point = dice.choice(POINTS)
@@ -79,23 +82,22 @@ def fault(r: Rig, dice: random.Random, slow: float, pause: threading.Event) -> t
         begun = time.monotonic()
         while not r.points.met(point) and time.monotonic() - begun < 4 * slow:
             pause.wait(0.01)
-        met = r.points.met(point)
         r.points.disarm(point)
         pipe.kill()
-        return True, met
+        return 1
     pipe = r.start()
     pause.wait(dice.uniform(0.2, 3.0) * slow)
     if way < 0.8:
         pipe.kill()
-        return True, False
+        return 1
     if way < 0.9:
         pipe.process.send_signal(signal.SIGTERM)
         pipe.process.wait(timeout=120)
         pipe.clear()
-        return False, False
+        return 0
     pipe.signal(signal.SIGSTOP)
     pause.wait(dice.uniform(0.1, 2.0))
     pipe.signal(signal.SIGCONT)
     pause.wait(dice.uniform(0.1, 1.0) * slow)
     pipe.kill()
-    return True, False
+    return 1
