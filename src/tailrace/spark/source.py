@@ -7,6 +7,7 @@ only to be pickled, so nothing is opened in `__init__`. `read` runs on executors
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import signal
 import threading
@@ -41,6 +42,8 @@ from tailrace.spark.planners import settle
 from tailrace.spark.read import PACKED, read_slice
 
 __all__ = ["StreamReader", "TailraceSource", "open_capture"]
+# How long a process that was told to end may take; then it is ended, and its stacks are in Spark's log.
+LEAVE_SECONDS = 20.0
 
 
 class TailraceSource(DataSource):  # type: ignore[misc]
@@ -171,4 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> None:
+    # It may come while a lock is being taken, which then stays taken: closing would wait for ever, and the
+    # state would be owned by a query that has ended. What a kill leaves behind can be gone on from.
+    faulthandler.dump_traceback_later(LEAVE_SECONDS, exit=True, file=2)
     raise SystemExit(0)
