@@ -5,34 +5,118 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-# A stop that waits for ever: a signal that comes in the middle of taking a lock leaves it taken.
-STUCK = """
-import signal, threading
-from tailrace.spark import source
-source.LEAVE_SECONDS = 0.3
-signal.signal(signal.SIGTERM, source._leave)
-taken = threading.Lock()
-taken.acquire()
+from tailrace.changelog.filesystem import open_filesystem
+from tailrace.changelog.owner import read_owner
+from tests.support.shop import Shop
+
+# Told to end between taking a lock and the block that gives it back, while another thread waits for the lock
+# and holds what closing needs.
+BETWEEN = """
+import os, signal, threading
+from tailrace.spark.leaving import close_when_told
+
+inner, outer, waits = threading.RLock(), threading.Lock(), threading.Event()
+
+class Taken:
+    def __enter__(self):
+        inner.acquire()
+        threading.Thread(target=other, daemon=True).start()
+        waits.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def __exit__(self, *_):
+        inner.release()
+
+def other():
+    with outer:
+        waits.set()
+        with inner:
+            pass
+
+def close():
+    with outer:
+        print("closed", flush=True)
+
+close_when_told(close)
 print("ready", flush=True)
+with Taken():
+    pass
+threading.Event().wait()
+"""
+# Closing waits for ever.
+STUCK = """
+import threading
+from tailrace.spark import leaving
+
+leaving.LEAVE_SECONDS = 0.3
+leaving.close_when_told(threading.Event().wait)
+print("ready", flush=True)
+threading.Event().wait()
+"""
+# What Spark's runner does: one call after the other, and `stop` where one fails.
+QUERY = """
+import sys
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from tailrace.spark.source import TailraceSource
+
+url, state = sys.argv[1:]
+source = TailraceSource({"url": url, "tables": "orders", "stateDir": state})
+reader = source.streamReader(source.schema())
 try:
-    threading.Event().wait()
+    start = reader.initialOffset()
+    while True:
+        end = reader.latestOffset(start, ReadMaxRows(1000))
+        reader.partitions(start, end)
+        print("ready", flush=True)
+        start = end
 finally:
-    taken.acquire()
+    reader.stop()
 """
 
 
-def test_a_process_that_cannot_end_by_itself_is_ended_and_says_where_it_stood() -> None:
+@contextmanager
+def ready(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-c", STUCK], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=30)
+        yield process
     finally:
         process.kill()
-        process.wait()
-    assert process.returncode == 1
-    assert "most recent call first" in told
+        process.communicate()
+
+
+def test_a_process_that_is_told_to_end_while_it_takes_a_lock_closes_and_ends() -> None:
+    with ready(BETWEEN) as process:
+        said, _ = process.communicate(timeout=15)
+        assert said == "closed\n"
+        assert process.returncode == 0
+
+
+def test_a_process_that_cannot_close_is_ended_and_says_where_it_stood() -> None:
+    with ready(STUCK) as process:
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=30)
+        assert process.returncode == 1
+        assert "most recent call first" in told
+
+
+def test_a_query_that_is_told_to_end_lets_go_of_its_state(shop: Shop, tmp_path: Path) -> None:
+    shop.insert(0, 10)
+    state = tmp_path / "state"
+    with ready(QUERY, shop.url, str(state)) as process:
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=15)
+        assert (process.returncode, told) == (0, "")
+    owner = read_owner(*open_filesystem(str(state / "changelog")))
+    assert owner is not None
+    assert owner.heartbeat == 0

@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ from tailrace.model.errors import (
     SchemaDrift,
     SetupMissing,
     TailraceError,
+    UsageError,
 )
 from tailrace.model.position import Position
 from tailrace.model.table import TableRef
@@ -125,6 +127,8 @@ class StreamDriver:
         self._target: int | None = None
         self._looked = 0.0
         self._at = 0
+        self._closed = False
+        self._closing = threading.Lock()
 
     def initial(self) -> Offset:
         """Where a new query begins. The same answer again until Spark has logged the first offset."""
@@ -289,16 +293,27 @@ class StreamDriver:
 
     def close(self) -> None:
         """Let go of the source and the state directory."""
+        with self._closing:
+            self._close()
+
+    def leave(self) -> None:
+        """The same, beside whatever call runs, for a process that ends now.
+
+        A call that this leaves without an answer has nobody to tell: it waits in `close` for the end.
+        """
+        self._closing.acquire()
+        self._close()
+
+    def _close(self) -> None:
+        self._closed = True
         if self._filler is not None:
             self._filler.close()
-            self._filler = None
         if self._links is not None:
             self._links.close()
         self._sampler.close()
         self._capture.close()
         if self._changelog is not None:
             self._changelog.close()
-            self._changelog = None
 
     def _begin(self) -> Offset:
         starting, capture, consumer = self._options.starting, self._capture, self._consumer
@@ -318,6 +333,7 @@ class StreamDriver:
         if self._filler is not None:
             self._filler.raise_if_failed()
             return self._filler
+        self._check_open()
         gone = self._gone()
         fresh = [ref for ref in self._refs if str(ref) not in start.snapshots and ref not in gone]
         self._prepare(fresh)
@@ -450,8 +466,14 @@ class StreamDriver:
         self._filler = None
         return self._open(start)
 
+    def _check_open(self) -> None:
+        """A call that `leave` found running must not begin anew what is closed."""
+        if self._closed:
+            raise UsageError("the query has ended")
+
     def _open_changelog(self, source: str, formerly: str | None = None) -> Changelog:
         if self._changelog is None:
+            self._check_open()
             self._changelog = Changelog.open(
                 f"{self._state_dir}/changelog",
                 owner_name=self._options.owner or self._consumer,
@@ -505,6 +527,7 @@ class StreamDriver:
 
     def _jump(self, start: Offset, max_rows: int | None) -> Offset:
         """The log has a gap and the user allows it: go on from now, with fresh snapshots."""
+        self._check_open()
         if self._filler is not None:
             self._filler.close()
             self._filler = None

@@ -7,12 +7,9 @@ only to be pickled, so nothing is opened in `__init__`. `read` runs on executors
 
 from __future__ import annotations
 
-import faulthandler
 import json
-import signal
 import threading
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any, cast
 
 import pyarrow as pa
@@ -33,6 +30,7 @@ from tailrace.model.views import net_view_schema, table_view_schema
 from tailrace.spark.batch import batch_reader, batch_schema, check_stream
 from tailrace.spark.crossing import crossing, crossing_items
 from tailrace.spark.driver import StreamDriver
+from tailrace.spark.leaving import close_when_told
 from tailrace.spark.lending import lent_capture
 from tailrace.spark.offsets import Offset
 from tailrace.spark.opening import one_table, open_capture
@@ -42,8 +40,6 @@ from tailrace.spark.planners import settle
 from tailrace.spark.read import PACKED, read_slice
 
 __all__ = ["StreamReader", "TailraceSource", "open_capture"]
-# How long a process that was told to end may take; then it is ended, and its stacks are in Spark's log.
-LEAVE_SECONDS = 20.0
 
 
 class TailraceSource(DataSource):  # type: ignore[misc]
@@ -165,16 +161,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self._driver is None:
             self._driver = StreamDriver(self._options, open_capture)
             if threading.current_thread() is threading.main_thread():
-                # Spark ends this process by SIGTERM without calling stop(); leave cleanly all the same.
-                signal.signal(signal.SIGTERM, _leave)
+                close_when_told(self._driver.leave)
         return self._driver
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_driver": None}
-
-
-def _leave(_signal: int, _frame: FrameType | None) -> None:
-    # It may come while a lock is being taken, which then stays taken: closing would wait for ever, and the
-    # state would be owned by a query that has ended. What a kill leaves behind can be gone on from.
-    faulthandler.dump_traceback_later(LEAVE_SECONDS, exit=True, file=2)
-    raise SystemExit(0)
