@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from tailrace.changelog import log
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.changelog.owner import read_owner
+from tailrace.changelog.recovery import recover
+from tailrace.model.errors import TailraceError
+from tailrace.spark.driver import StreamDriver
+from tailrace.spark.options import SourceOptions
+from tailrace.spark.source import open_capture
 from tests.support.shop import Shop
+from tests.support.waiting import wait_until
 
 # Told to end between taking a lock and the block that gives it back, while another thread waits for the lock
 # and holds what closing needs.
@@ -78,6 +91,12 @@ finally:
 """
 
 
+def released(state: Path) -> bool:
+    owner = read_owner(*open_filesystem(str(state / "changelog")))
+    assert owner is not None
+    return owner.heartbeat == 0
+
+
 @contextmanager
 def ready(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
@@ -117,6 +136,33 @@ def test_a_query_that_is_told_to_end_lets_go_of_its_state(shop: Shop, tmp_path: 
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate(timeout=15)
         assert (process.returncode, told) == (0, "")
-    owner = read_owner(*open_filesystem(str(state / "changelog")))
-    assert owner is not None
-    assert owner.heartbeat == 0
+    assert released(state)
+
+
+def test_a_query_that_is_told_to_end_while_it_opens_its_state_lets_go_of_it(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owned, told = threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any, **named: Any) -> Any:
+        owned.set()
+        assert told.wait(30)
+        return recover(*arguments, **named)
+
+    monkeypatch.setattr(log, "recover", slowly)
+    options = {"url": shop.url, "tables": "orders", "stateDir": str(tmp_path / "state")}
+    query = StreamDriver(SourceOptions.parse(options), open_capture)
+
+    def call() -> None:
+        with contextlib.suppress(TailraceError):
+            query.latest(query.initial(), max_rows=None, max_bytes=None)
+
+    with ThreadPoolExecutor(2) as threads:
+        call_done = threads.submit(call)
+        assert owned.wait(30)
+        left = threads.submit(query.leave)
+        wait_until(lambda: query._closed)
+        told.set()
+        left.result(30)
+        call_done.result(30)
+    assert released(tmp_path / "state")

@@ -129,6 +129,7 @@ class StreamDriver:
         self._at = 0
         self._closed = False
         self._closing = threading.Lock()
+        self._opening = threading.Lock()
 
     def initial(self) -> Offset:
         """Where a new query begins. The same answer again until Spark has logged the first offset."""
@@ -306,14 +307,20 @@ class StreamDriver:
 
     def _close(self) -> None:
         self._closed = True
-        if self._filler is not None:
-            self._filler.close()
-        if self._links is not None:
-            self._links.close()
-        self._sampler.close()
-        self._capture.close()
-        if self._changelog is not None:
-            self._changelog.close()
+        # Who opens it owns the state before it is here.
+        with self._opening:
+            changelog = self._changelog
+        filler, links = self._filler, self._links
+        try:
+            if filler is not None:
+                filler.close()
+            if links is not None:
+                links.close()
+            self._sampler.close()
+            self._capture.close()
+        finally:
+            if changelog is not None:
+                changelog.close()
 
     def _begin(self) -> Offset:
         starting, capture, consumer = self._options.starting, self._capture, self._consumer
@@ -473,16 +480,17 @@ class StreamDriver:
 
     def _open_changelog(self, source: str, formerly: str | None = None) -> Changelog:
         if self._changelog is None:
-            self._check_open()
-            self._changelog = Changelog.open(
-                f"{self._state_dir}/changelog",
-                owner_name=self._options.owner or self._consumer,
-                source=source,
-                max_bytes=self._options.max_changelog_bytes,
-                retention=self._options.retention,
-                on_wait=self._while_full,
-                formerly=formerly,
-            )
+            with self._opening:
+                self._check_open()
+                self._changelog = Changelog.open(
+                    f"{self._state_dir}/changelog",
+                    owner_name=self._options.owner or self._consumer,
+                    source=source,
+                    max_bytes=self._options.max_changelog_bytes,
+                    retention=self._options.retention,
+                    on_wait=self._while_full,
+                    formerly=formerly,
+                )
         return self._changelog
 
     def _while_full(self) -> None:
