@@ -42,6 +42,7 @@ spark.stop()
 """
 
 
+@pytest.mark.usefixtures("connect_port")
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_connect_server_finds_the_source_and_streams(tmp_path: Path) -> None:

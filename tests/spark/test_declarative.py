@@ -36,6 +36,7 @@ def order_changes():
 """
 
 
+@pytest.mark.usefixtures("connect_port")
 def test_a_declarative_pipeline_reads_the_source_without_registering(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.insert(0, 25)
