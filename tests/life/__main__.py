@@ -74,6 +74,9 @@ def proves_little(outcome: Outcome) -> str:
 
 def again(path: Path, place: Path, budget: float, engine: str | None = None) -> None:
     found = shrunk(path, place, budget=budget, engine=engine)
+    if not found.again:
+        say(f"it did not fail again in {found.tries} tries: nothing is known of what it needs")
+        return
     word = "none can be left out" if found.minimal else "the time was over"
     say(f"{len(found.actions)} actions are left after {found.tries} tries ({word}): {place / 'shrunk.jsonl'}")
 

@@ -189,7 +189,7 @@ def _keep_logs(directory: Path, place: Path) -> None:
 
 
 def shrunk(path: Path, place: Path, *, budget: float, engine: str | None = None) -> shrink.Shrunk[Action]:
-    """Fewer actions that fail by the same oracle, written beside the trace as `shrunk.jsonl`."""
+    """Fewer actions that fail by the same oracle; if any did, `shrunk.jsonl` beside the trace has them."""
     told = trace.read(path)
     wanted = (told.failure or {}).get("failed")
 
@@ -210,6 +210,7 @@ def shrunk(path: Path, place: Path, *, budget: float, engine: str | None = None)
 
     variant = Variant.of(told.header)
     found = shrink.shrink(told.actions, fails, budget=budget, sense=sense, said=said)
-    place.mkdir(parents=True, exist_ok=True)
-    trace.write(place / "shrunk.jsonl", told.header, found.actions)
+    if found.again:
+        place.mkdir(parents=True, exist_ok=True)
+        trace.write(place / "shrunk.jsonl", told.header, found.actions)
     return found

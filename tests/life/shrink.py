@@ -16,11 +16,15 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Shrunk(Generic[Item]):
-    """What is left, how often it was tried, and whether nothing more can be left out."""
+    """What is left, after how many tries, whether nothing more can be left out, and whether it failed again.
+
+    Where nothing of it failed again, nothing is known: neither what it needs nor what it does not.
+    """
 
     actions: list[Item]
     tries: int
     minimal: bool
+    again: bool
 
 
 def shrink(
@@ -56,7 +60,9 @@ def shrink(
     while left:
         for start in range(0, len(left), size):
             if clock() >= deadline:
-                return Shrunk([actions[at] for at in left], len(tried), minimal=False)
+                return Shrunk(
+                    [actions[at] for at in left], len(tried), minimal=False, again=any(tried.values())
+                )
             end = len(left) - start
             without = sensible(left[: max(0, end - size)] + left[end:])
             if without != left and holds(without):
@@ -68,4 +74,6 @@ def shrink(
             size = max(1, size // 2)
             continue
         size = min(size, max(1, len(left) // 2))
-    return Shrunk([actions[at] for at in left], len(tried), minimal=True)
+    # The whole takes longest, so it is lived only where no part of it failed.
+    again = any(tried.values()) or holds(left)
+    return Shrunk([actions[at] for at in left], len(tried), minimal=again, again=again)

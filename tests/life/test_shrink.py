@@ -32,6 +32,7 @@ def test_what_is_left_is_exactly_what_the_failure_needs(needed: list[int]) -> No
     found = shrink(range(100), fails, budget=1e9, clock=fails.clock)
     assert found.actions == needed
     assert found.minimal
+    assert found.again
     assert found.tries == fails.asked == len(set(fails.parts)), "a part was tried twice"
 
 
@@ -71,3 +72,10 @@ def test_when_the_time_is_over_the_best_so_far_is_what_is_left() -> None:
     assert not found.minimal
     assert fails.asked <= 8
     assert {10, 50, 90} <= set(found.actions) < set(range(100))
+
+
+def test_a_failure_that_does_not_come_again_is_told_from_one_that_needs_everything() -> None:
+    once = shrink(range(8), lambda _: False, budget=1e9)
+    assert (once.actions, once.minimal, once.again) == (list(range(8)), False, False)
+    all_of_it = shrink(range(8), lambda actions: len(actions) == 8, budget=1e9)
+    assert (all_of_it.actions, all_of_it.minimal, all_of_it.again) == (list(range(8)), True, True)

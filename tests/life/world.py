@@ -48,6 +48,8 @@ LIVELY_SECONDS = 420.0
 PASSING, ACT = 4, 3
 # How often a run may end because of one altered table: a mirror may notice it, and an index after it.
 EXCUSED = 2
+# What is said of lost log, of another source or state, and of a successor: no altered table does that.
+WORSE = ("--on-data-loss", "state directory", "restored from", "taken over")
 STARVED = "Python worker failed to connect back"
 
 
@@ -318,7 +320,8 @@ class World:
         # Not just any error that a person must act on: one about a table that was altered.
         said = complaint(run.tail())
         named = [table for table in self._drifted if re.search(rf"\b{re.escape(table)}\b", said)]
-        if code == ACT and any(self._drifted[table] > 0 for table in named):
+        worse = any(words in said for words in WORSE)
+        if code == ACT and not worse and any(self._drifted[table] > 0 for table in named):
             self._drifted.subtract(named)
             self.counts["drift"] += 1
             if self.model.variant.source == "sqlite":
@@ -391,14 +394,14 @@ class World:
     def _do_add(self, one: Action) -> None:
         """On SQLite a pipeline that sees it stops, and a person sets it up again."""
         self.ground.transaction([f"ALTER TABLE {one['table']} ADD COLUMN {one['column']} TEXT"])
-        self._drifted[one["table"]] += EXCUSED
+        self._drifted[one["table"]] = EXCUSED
         if self.model.variant.source == "sqlite" and self.run is None:
             self._command("setup")
 
     def _do_drop(self, one: Action) -> None:
         """SQLite refuses while a trigger uses the column: a person follows the documentation."""
         statement = f"ALTER TABLE {one['table']} DROP COLUMN {one['column']}"
-        self._drifted[one["table"]] += EXCUSED
+        self._drifted[one["table"]] = EXCUSED
         if self.model.variant.source != "sqlite":
             self.ground.transaction([statement])
             return
