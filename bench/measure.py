@@ -75,8 +75,8 @@ def at_least(what: str, value: float, bar: float) -> Figure:
 
 
 def at_most(what: str, value: float, bar: float, unit: str = "×") -> Figure:
-    """A figure that must not be higher."""
-    return Figure(what, value, unit, f"≤ {bar}", value <= bar, lower=True)
+    """A figure that must not be higher. Zero holds no bar: it is what a process has that was not found."""
+    return Figure(what, value, unit, f"≤ {bar}", 0 < value <= bar, lower=True)
 
 
 def p50(values: list[float]) -> float:

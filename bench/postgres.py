@@ -185,10 +185,16 @@ def run(console: Console, arguments: list[str]) -> Outcome:
 
 
 def _started(results: list[Result]) -> list[Result]:
-    """With the start of peers as it is before small transactions, where the first row comes at once."""
+    """With the start of each contestant as the least that was seen of it in any round.
+
+    Ours is a query without rows; of peers it is what comes before small transactions, whose first row is
+    there at once.
+    """
     starts: dict[str, list[float]] = {}
     for one in results:
-        if one.workload == "small" and one.empty_seconds is None:
+        if one.empty_seconds is not None:
+            starts.setdefault(one.contestant, []).append(one.empty_seconds)
+        elif one.workload == "small":
             starts.setdefault(one.contestant, []).append(one.seconds - one.sustained_seconds)
     least = {name: min(found) for name, found in starts.items()}
     return [
