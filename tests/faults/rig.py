@@ -54,6 +54,7 @@ class Rig:
         documents: str | None = None,
         store: dict[str, Any] | None = None,
         search: Search | None = None,
+        writing: dict[str, str] | None = None,
         **options: Any,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -64,6 +65,7 @@ class Rig:
         self.state = state or directory / "state"
         self.checkpoint = checkpoint or directory / "checkpoint"
         self.points = Points(directory / "points")
+        self._writing = writing or {}
         self._variables = {VARIABLE: str(directory / "points")}
         if seed_bug:
             self._variables[BUG] = seed_bug
@@ -190,7 +192,7 @@ class Rig:
         writer = subprocess.Popen(
             [*command, str(seed), str(1 + number * 1000), str(keys), str(limit)],
             cwd=ROOT,
-            env=environment({}),
+            env=environment(self._writing),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -221,13 +221,15 @@ def test_a_cluster_a_hundred_times_slower_pauses_capture_within_its_bounds_and_n
 
 @pytest.mark.long
 def test_a_cluster_whose_disk_is_full_is_waited_for_and_healed_by_space(
-    searched: Make, opensearch: Client
+    searched: Make, cluster: HttpProxy, opensearch: Client
 ) -> None:
     r = ready(searched({"max_elapsed": 0.5}, rows=10, documents=""))
     before, block = r.cursor(), "index.blocks.read_only_allow_delete"
     # What the server does by itself at its flood-stage watermark.
     opensearch.do("PUT", f"/{documents(r).index}/_settings", {block: True})
+    asked = cluster.seen("_bulk")
     r.run(MOVE)
+    wait_until(lambda: cluster.seen("_bulk") > asked + 1, what="a write that was refused, and another try")
     r.stays(lambda: r.cursor() == before, 2.0)
     assert r.pipe.process.poll() is None, "it waits"
     opensearch.do("PUT", f"/{documents(r).index}/_settings", {block: None})

@@ -112,14 +112,14 @@ def test_a_connection_reset_inside_a_chunk_is_made_again_and_every_row_comes_onc
     assert sorted(told) == list(range(1_000_000, 1_006_000))
 
 
+@databases("postgres")
 def test_a_finished_snapshot_is_not_read_again_though_nobody_may_read_the_table(rig: Make) -> None:
     r = rig(**CHUNKS)
     r.start()
     r.settle()
     assert r.pipe.terminate()["error"] is None
     held = len(noted(r))
-    if isinstance(r.ledger, Postgres):
-        r.ledger.admin("REVOKE SELECT ON ledger FROM tailrace")
+    postgres_of(r).admin("REVOKE SELECT ON ledger FROM tailrace")
     r.insert(2_000_000, 20)
     r.run("UPDATE ledger SET number = 2 WHERE key < 1000100 AND key > 0")
     r.start()

@@ -1,4 +1,4 @@
-"""What strikes a SQLite source alone: rows 19, 20 and 25 from end to end."""
+"""What strikes a SQLite source alone: rows 19, 20, 21, 25 and 32 from end to end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import oracles
+from tests.faults.clocks import Clock
 from tests.faults.databases import Sqlite
 from tests.faults.disks import fill, mounted
 from tests.faults.marks import databases
@@ -44,6 +46,51 @@ def test_a_log_that_was_purged_while_down_stops_with_the_remedy(rig: Make) -> No
     assert outcome["error"] == "LogLost", outcome
     assert "snapshot" in outcome["message"]
     assert r.delta_version() == version
+
+
+def test_a_cursor_that_was_made_again_by_hand_is_refused_wherever_it_stands(rig: Make) -> None:
+    r = rig(rows=50)
+    assert r.once()["error"] is None
+    r.insert(2_000_000, 20)
+    assert r.once()["error"] is None
+    held, version = r.cursor(), r.delta_version()
+    r.insert(3_000_000, 20)
+
+    def made_again(at: str) -> str:
+        r.run(
+            "DELETE FROM _tailrace_consumers",
+            f"INSERT INTO _tailrace_consumers VALUES ('{r.ledger.consumer}', {at}, datetime('now'))",
+        )
+        made, outcome = r.cursor(), r.once()
+        assert outcome["error"] is not None, outcome
+        assert (r.cursor(), r.delta_version()) == (made, version), (
+            "nothing is acknowledged to it, nor written"
+        )
+        return f"{outcome['error']}: {outcome['message']}"
+
+    assert "LogLost" in made_again("(SELECT seq FROM _tailrace_meta)")
+    assert "IdentityMismatch" in made_again("1")
+    r.run(f"UPDATE _tailrace_consumers SET acknowledged = {held}")
+    assert r.once()["error"] is None
+    # Without O3, which saw a cursor that nobody had acknowledged.
+    oracles.final_state(r.ledger, r.lake, r.feed)
+
+
+@pytest.mark.long
+def test_clocks_that_jump_do_not_change_the_order(rig: Make, tmp_path: Path) -> None:
+    """Those of the application, whose moments are in the log."""
+    clock = Clock(tmp_path / "clock")
+    r = rig(rows=20, writing=clock.variables)
+    r.start()
+    r.write()
+    for jump in ("-3d", "+2d", "-1h"):
+        clock.jump(jump)
+        r.arrived(r.sentinel())
+    r.pipe.kill()
+    clock.jump("-5d")
+    r.start()
+    r.settle()
+    assert clock.jumped(r.feed)
 
 
 @pytest.mark.long
