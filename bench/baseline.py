@@ -1,12 +1,14 @@
 """The saved ratios, and whether those of the last run are worse.
 
 Ratios are figures of one run against others of the same run, so they travel from one machine to another much
-better than rates do. They still move by some per cent from run to run.
+better than rates do. They still move, some of them by a third from one machine to the next; so the last runs
+that were saved are kept, and the one in the middle is compared with.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,8 @@ from bench.results import Result, code
 BASELINE = Path(__file__).parent / "baseline.json"
 # By how much a ratio may be worse than the saved one.
 ALLOWED = 0.2
+# Of how many saved runs the one in the middle counts.
+KEPT = 3
 Saved = dict[str, Any]
 
 
@@ -51,8 +55,15 @@ def saved() -> Saved:
 
 
 def save(results: Iterable[Result]) -> Saved:
-    """Make these results the baseline of their benchmarks."""
-    body = saved() | {result["benchmark"]: ratios(result) for result in results}
+    """Add these results to the baseline of their benchmarks."""
+    body = saved()
+    for result in results:
+        made, before = ratios(result), body.get(result["benchmark"], {})
+        if before.get("arguments") == made["arguments"]:
+            for what, one in made["ratios"].items():
+                former = before["ratios"].get(what, {}).get("values", [])
+                one["values"] = [*former, *one["values"]][-KEPT:]
+        body[result["benchmark"]] = made
     BASELINE.write_text(
         json.dumps(dict(sorted(body.items())), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
@@ -64,7 +75,7 @@ def ratios(result: Result) -> Saved:
     return {
         "arguments": result["arguments"],
         "ratios": {
-            figure["what"]: {"value": round(figure["value"], 3), "better": figure["better"]}
+            figure["what"]: {"values": [round(figure["value"], 3)], "better": figure["better"]}
             for figure in result["figures"]
             # Zero is told of what could not be seen: nothing to compare with.
             if figure["compared"] and figure["value"] > 0
@@ -79,8 +90,9 @@ def compare(before: Mapping[str, Saved], results: Iterable[Result]) -> list[Comp
         name = result["benchmark"]
         now = ratios(result)["ratios"]
         for what, one in before.get(name, {}).get("ratios", {}).items():
-            mine = now.get(what)
-            found.append(Compared(name, what, one["value"], mine and mine["value"], one["better"] == "lower"))
+            mine = statistics.median(now[what]["values"]) if what in now else None
+            middle = statistics.median(one["values"])
+            found.append(Compared(name, what, middle, mine, one["better"] == "lower"))
     return found
 
 

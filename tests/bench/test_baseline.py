@@ -105,7 +105,17 @@ def test_a_baseline_is_saved_of_the_last_results_and_leaves_out_what_failed() ->
     assert command.main(["baseline"]) == 1
     saved = baseline.saved()
     assert list(saved) == ["postgres"]
-    assert saved["postgres"]["ratios"] == {"a": {"value": 1.25, "better": "higher"}}
+    assert saved["postgres"]["ratios"] == {"a": {"values": [1.25], "better": "higher"}}
+
+
+@pytest.mark.usefixtures("_places")
+def test_the_last_three_runs_are_kept_and_the_one_in_the_middle_is_compared_with() -> None:
+    for value in (9.0, 1.0, 5.0, 2.0):
+        results.save("postgres", [], Outcome([Figure("a", value, "×")]), 1.0, NOW)
+        assert command.main(["baseline"]) == 0
+    saved = baseline.saved()
+    assert saved["postgres"]["ratios"]["a"]["values"] == [1.0, 5.0, 2.0]
+    assert [one.before for one in baseline.compare(saved, [_result(Figure("a", 2.0, "×"))])] == [2.0]
 
 
 @pytest.mark.usefixtures("_places")
@@ -116,9 +126,9 @@ def test_a_baseline_loses_no_ratio_and_takes_none_of_a_run_with_options_unless_f
     assert command.main(["baseline"]) == 1
     results.save("postgres", ["--quick"], Outcome([Figure("a", 3.0, "×"), Figure("b", 3.0, "×")]), 1.0, NOW)
     assert command.main(["baseline", "postgres"]) == 1
-    assert {ratio["value"] for ratio in baseline.saved()["postgres"]["ratios"].values()} == {1.0}
+    assert [ratio["values"] for ratio in baseline.saved()["postgres"]["ratios"].values()] == [[1.0]] * 2
     assert command.main(["baseline", "--force"]) == 0
-    assert {ratio["value"] for ratio in baseline.saved()["postgres"]["ratios"].values()} == {3.0}
+    assert [ratio["values"] for ratio in baseline.saved()["postgres"]["ratios"].values()] == [[3.0]] * 2
 
 
 @pytest.mark.usefixtures("_places")
@@ -167,7 +177,7 @@ def test_a_bar_that_nobody_could_measure_is_no_ratio_to_save() -> None:
     results.save("postgres", [], Outcome([Figure("a", 0.0, "×")]), 1.0, NOW)
     assert command.main(["baseline"]) == 1
     assert command.main(["check", "--once"]) == 1
-    assert baseline.saved()["postgres"]["ratios"]["a"]["value"] == 1.0
+    assert baseline.saved()["postgres"]["ratios"]["a"]["values"] == [1.0]
 
 
 @pytest.mark.usefixtures("_places")
@@ -192,4 +202,4 @@ def test_the_saved_baseline_has_ratios_only_and_known_benchmarks() -> None:
     for name, one in baseline.saved().items():
         assert name in command.NAMES
         assert one["ratios"]
-        assert all(set(ratio) == {"value", "better"} for ratio in one["ratios"].values())
+        assert all(set(ratio) == {"values", "better"} for ratio in one["ratios"].values())
