@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.oracles import changes_of
+from tests.faults.rig import Rig
 
 
 class Clock:
@@ -30,11 +31,21 @@ class Clock:
         """Be so far from the machine's own time: "-3d", "+1h"."""
         self._path.write_text(offset)
 
-    def jumped(self, feed: Path) -> bool:
-        """Whether moments of changes, in the order of the log, go back somewhere."""
+    def jump_under(self, rig: Rig) -> None:
+        """Jump while a pipeline runs and before it goes on, and hold it to the order all the same."""
+        rig.start()
+        rig.write()
+        rig.arrived(rig.sentinel())
+        for offset in ("-3d", "+2d", "-1h"):
+            self.jump(offset)
+            rig.arrived(rig.sentinel())
+        rig.pipe.kill()
+        self.jump("-5d")
+        rig.start()
+        rig.settle()
         changes = sorted(
-            (line["change"] for line in changes_of(feed) if line["change"]["op"] in "cud"),
+            (line["change"] for line in changes_of(rig.feed) if line["change"]["op"] in "cud"),
             key=lambda change: (change["position"], change["seq"]),
         )
         stamps = [change["ts"] for change in changes]
-        return stamps != sorted(stamps)
+        assert stamps != sorted(stamps), "the clock did jump"

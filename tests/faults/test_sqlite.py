@@ -80,17 +80,7 @@ def test_a_cursor_that_was_made_again_by_hand_is_refused_wherever_it_stands(rig:
 def test_clocks_that_jump_do_not_change_the_order(rig: Make, tmp_path: Path) -> None:
     """Those of the application, whose moments are in the log."""
     clock = Clock(tmp_path / "clock")
-    r = rig(rows=20, writing=clock.variables)
-    r.start()
-    r.write()
-    for jump in ("-3d", "+2d", "-1h"):
-        clock.jump(jump)
-        r.arrived(r.sentinel())
-    r.pipe.kill()
-    clock.jump("-5d")
-    r.start()
-    r.settle()
-    assert clock.jumped(r.feed)
+    clock.jump_under(rig(rows=20, writing=clock.variables))
 
 
 @pytest.mark.long
