@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.model.errors import LogLost, StateOwned
 from tests.life import trace
 from tests.life.actions import Fate, possible
 from tests.life.model import Model, Variant, done_of
@@ -144,3 +145,15 @@ def test_a_complaint_is_what_a_run_wrote_besides_its_events() -> None:
 
     told = '{"event": "batch.written", "tables": {"people": 1}}\nerror: the log was lost\n'
     assert complaint(told) == "error: the log was lost"
+
+
+def test_an_altered_table_excuses_what_is_said_of_it_and_neither_lost_log_nor_lost_state() -> None:
+    from tests.life.world import excused
+
+    drifted = Counter(people=2, orders=0)
+    assert excused("table people was altered\n  remedy: tailrace setup", drifted) == ["people"]
+    assert excused("table orders was altered\n  remedy: tailrace setup", drifted) == []
+    assert excused("table notes was altered\n  remedy: tailrace setup", drifted) == []
+    lost = LogLost("the log of people is gone", remedy=LogLost.ANEW)
+    owned = StateOwned("people: the state directory is owned by process 7")
+    assert excused(str(lost), drifted) == excused(str(owned), drifted) == []

@@ -72,6 +72,14 @@ def complaint(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if '"event":' not in line)
 
 
+def excused(said: str, drifted: Counter[str]) -> list[str]:
+    """The altered tables that a message is about, where they may be why a run ended; else none."""
+    if any(words in said for words in WORSE):
+        return []
+    named = [table for table in drifted if re.search(rf"\b{re.escape(table)}\b", said)]
+    return named if any(drifted[table] > 0 for table in named) else []
+
+
 class Ended(Exception):
     """The pipeline ended by itself. Not an assertion: who waits for a condition takes these for "not yet"."""
 
@@ -319,9 +327,7 @@ class World:
         told = run.log.read_text(errors="replace")
         # Not just any error that a person must act on: one about a table that was altered.
         said = complaint(run.tail())
-        named = [table for table in self._drifted if re.search(rf"\b{re.escape(table)}\b", said)]
-        worse = any(words in said for words in WORSE)
-        if code == ACT and not worse and any(self._drifted[table] > 0 for table in named):
+        if code == ACT and (named := excused(said, self._drifted)):
             self._drifted.subtract(named)
             self.counts["drift"] += 1
             if self.model.variant.source == "sqlite":
