@@ -1,8 +1,8 @@
 """The saved ratios, and whether those of the last run are worse.
 
 Ratios are figures of one run against others of the same run, so they travel from one machine to another much
-better than rates do. They still move, some of them by a third from one whole run to the next; so the last ones
-that were saved are kept, and the one in the middle is compared with.
+better than rates do. They still move, some of them by a third from one whole run to the next; so the last
+ones that were saved are kept, and the one in the middle is compared with.
 """
 
 from __future__ import annotations
