@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import os
 import statistics
 import threading
@@ -55,6 +56,9 @@ MEASURES = (
     # Of all together, and strictly: what one role takes and another one gives back comes out even.
     Measure("memory_mb", "MB", process=True),
     *(Measure(f"{role}_mb", "MB", slack=10.0, process=True) for role in ROLES),
+    # Spark keeps a worker for a minute after its last task: how many there are tells its pool from growth.
+    Measure("workers", "", judged=False, process=True),
+    Measure("worker_mb", "MB", judged=False, process=True),
     # Of the process that reads the source: its socket, the selector with an event, and who waits for its end.
     Measure("handles", "", slack=20.0, process=True, each_query=3.0),
     Measure("threads", "", slack=10.0, process=True, each_query=1.0),
@@ -191,16 +195,22 @@ class Meter:
 
 
 def _usage(pid: int) -> Sample:
-    made: Sample = {}
+    found = processes_of(pid)
+    sizes = {role: [memory_of(process) / MEGA for process in found[role]] for role in ROLES}
+    together: Sample = {f"{role}_mb": sum(sizes[role]) for role in ROLES}
     handles = threads = 0
-    for role, processes in processes_of(pid).items():
-        made[f"{role}_mb"] = sum(map(memory_of, processes)) / MEGA
-        for process in processes:
-            with contextlib.suppress(psutil.Error):
-                handles += process.num_fds()
-                threads += process.num_threads()
-    memory = sum(value or 0.0 for value in made.values())
-    return {"memory_mb": memory, **made, "handles": float(handles), "threads": float(threads)}
+    for process in itertools.chain.from_iterable(found.values()):
+        with contextlib.suppress(psutil.Error):
+            handles += process.num_fds()
+            threads += process.num_threads()
+    return {
+        "memory_mb": sum(map(sum, sizes.values())),
+        **together,
+        "workers": float(len(sizes["workers"])),
+        "worker_mb": max(sizes["workers"], default=0.0),
+        "handles": float(handles),
+        "threads": float(threads),
+    }
 
 
 @dataclass(frozen=True)

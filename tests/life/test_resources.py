@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -141,6 +143,20 @@ def test_a_record_has_what_this_process_uses_and_is_read_as_it_was_written(tmp_p
     assert abs((one["memory_mb"] or 0.0) - together) < 0.1
     assert (one["handles"] or 0) > 2
     assert (one["threads"] or 0) >= 1
+
+
+def test_a_record_tells_how_many_workers_there_are_and_how_large_the_largest_is(tmp_path: Path) -> None:
+    record, waits = Record(tmp_path / "resources.csv"), [sys.executable, "-c", "input()"]
+    workers = [subprocess.Popen(waits, stdin=subprocess.PIPE) for _ in range(2)]
+    try:
+        Meter(record, lambda: (1, os.getpid(), 1.0), {}).sample()
+    finally:
+        for worker in workers:
+            worker.communicate(b"\n")
+    record.close()
+    (one,) = read(record.path)
+    assert one["workers"] == 2
+    assert 0 < (one["worker_mb"] or 0) < (one["workers_mb"] or 0)
 
 
 def test_the_picture_is_well_formed_and_has_a_line_for_each_measure() -> None:
