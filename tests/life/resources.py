@@ -59,9 +59,9 @@ MEASURES = (
     # Spark keeps a worker for a minute after its last task: how many there are tells its pool from growth.
     Measure("workers", "", judged=False, process=True),
     Measure("worker_mb", "MB", judged=False, process=True),
-    # Of the process that reads the source: its socket, the selector with an event, and who waits for its end.
+    # The socket by which the process that reads the source came, and its selector with an event.
     Measure("handles", "", slack=20.0, process=True, each_query=3.0),
-    Measure("threads", "", slack=10.0, process=True, each_query=1.0),
+    Measure("threads", "", slack=10.0, process=True),
     Measure("state_mb", "MB", slack=1.0),
     Measure("documents_mb", "MB", slack=4.0),
     Measure("retained", "rows or bytes", slack=0.0),

@@ -120,15 +120,16 @@ def test_what_was_never_steady_says_nothing_of_processes() -> None:
 
 
 def test_what_spark_keeps_of_each_query_is_not_judged_and_what_is_more_is() -> None:
-    def grows(each: float) -> set[str]:
+    def grows(each: float, threads: float = 0.0) -> set[str]:
         samples = [
-            sample(at, queries=at / 30, handles=500.0 + each * at / 30, threads=400.0 + at / 30)
+            sample(at, queries=at / 30, handles=500.0 + each * at / 30, threads=400.0 + threads * at / 30)
             for at in range(0, 3600, 60)
         ]
         return {verdict.measure.name for verdict in judged(samples) if not verdict.flat}
 
     assert grows(3.0) == set()
     assert grows(5.0) == {"handles"}
+    assert grows(3.0, threads=1.0) == {"threads"}
 
 
 def test_a_record_has_what_this_process_uses_and_is_read_as_it_was_written(tmp_path: Path) -> None:

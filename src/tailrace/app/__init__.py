@@ -34,7 +34,7 @@ from tailrace.app.operations import (
 )
 from tailrace.app.parts import check_types, checkpoint_of, spark_log_of
 from tailrace.app.renewal import Renewal
-from tailrace.app.running import forget_queries, open_spark, pipeline_spec, release, spark_session
+from tailrace.app.running import open_spark, pipeline_spec, release, spark_session
 from tailrace.app.searching import search
 
 __all__ = [
@@ -49,7 +49,6 @@ __all__ = [
     "document_sink_for",
     "feed_sink_for",
     "forget_consumer",
-    "forget_queries",
     "indexes",
     "is_running",
     "is_starting",

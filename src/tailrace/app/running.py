@@ -139,18 +139,6 @@ def _reason(error: Exception) -> str:
     return told.rpartition("Exception: ")[2][:300]
 
 
-def forget_queries(spark: SparkSession) -> None:
-    """Close the connections by which queries that have ended called this process.
-
-    Each query has a thread of the JVM's, and that a connection and a thread here, which nobody would close.
-    None may run any more.
-    """
-    gateway = spark.sparkContext._gateway
-    if gateway is not None and (server := gateway.get_callback_server()) is not None:
-        callbacks = gateway.java_gateway_server
-        callbacks.resetCallbackClient(callbacks.getCallbackClient().getAddress(), server.get_listening_port())
-
-
 def release(config: Config) -> Callable[[Offset], None]:
     """Acknowledges an offset at the source at the end of a run, until the source knows it."""
 

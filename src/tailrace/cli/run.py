@@ -114,6 +114,7 @@ def _mixes(config: Config) -> bool:
 def _run(renewal: Renewal, once: bool, observer: Observer, stopper: Stopper) -> RunResult | None:
     from tailrace import app
     from tailrace.engine.pipeline import Pipeline
+    from tailrace.spark.forgetting import forget_queries
 
     def made() -> Pipeline:
         release = app.release(renewal.config)
@@ -139,7 +140,7 @@ def _run(renewal: Renewal, once: bool, observer: Observer, stopper: Stopper) -> 
             # The former query's reader lets go of the state a moment after its end.
             app.refuse_while_running(renewal.config, patience=RENEWAL_PATIENCE)
             renewal.settle()
-            app.forget_queries(spark)
+            forget_queries(spark)
             stopper.attach(pipeline := made(), renewal)
 
 
