@@ -14,8 +14,9 @@ from deltalake import DeltaTable
 
 from tailrace.capture.sqlite.capture import SqliteCapture
 from tailrace.capture.sqlite.config import SqliteConfig
+from tailrace.engine.gate import Gate
 from tailrace.engine.pipeline import Pipeline, RunResult
-from tailrace.engine.progress import committed
+from tailrace.engine.progress import committed, is_committed
 from tailrace.engine.spec import Feed, Mirror, PipelineSpec
 from tailrace.model.change import ChangeBatch
 from tailrace.model.errors import DataError, NeedsOperator, Transient
@@ -128,6 +129,41 @@ def test_a_feed_without_snapshot_sees_changes_only(setting: Setting) -> None:
     setting.shop.insert(5, 6)
     setting.once(feeds=feeds)
     assert setting.feed.ops == [("c", 5)]
+    assert setting.mirrored() == setting.shop.rows()
+
+
+def test_a_stop_does_not_wait_for_a_batch_that_comes_after_it(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a stop, and changes that make Spark begin another batch before it is told
+    arrived, turned_away = threading.Event(), Gate.batch
+
+    def batch(gate: Gate, number: int) -> Any:
+        if gate.closed:
+            arrived.set()
+        return turned_away(gate, number)
+
+    def known(checkpoint: str, number: int) -> bool:
+        return arrived.is_set() and is_committed(checkpoint, number)
+
+    def stop() -> None:
+        pipeline.request_stop()
+        setting.shop.insert(100, 101)
+
+    monkeypatch.setattr(Gate, "batch", batch)
+    monkeypatch.setattr("tailrace.engine.pipeline.is_committed", known)
+    pipeline = setting.make()
+    setting.shop.insert(0, 5)
+    setting.feed.before = stop
+    run = threading.Thread(target=pipeline.run, daemon=True)
+    # when it runs
+    run.start()
+    assert arrived.wait(60)
+    # then it has ended long before anybody would ask why it has not, and what came is not lost
+    run.join(timeout=20)
+    assert not run.is_alive()
+    setting.feed.before = lambda: None
+    setting.once()
     assert setting.mirrored() == setting.shop.rows()
 
 

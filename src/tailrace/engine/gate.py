@@ -1,7 +1,8 @@
 """The door between a request to stop and the batch that is being written.
 
-A stop lets the running batch finish and holds back the next one, so a stopped pipeline has no half-written
-batch and a restart repeats nothing.
+A stop lets the running batch finish and turns the next one away, so a stopped pipeline has no half-written
+batch and a restart repeats nothing. It is not held back until the query has stopped: Spark waits for the end
+of a function that it has called before it stops anything.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ class Gate:
         self._changed = threading.Condition()
         self._inside: int | None = None
         self._closed = False
-        self._released = False
         self.finished = -1
 
     @property
@@ -32,10 +32,9 @@ class Gate:
 
     @contextmanager
     def batch(self, number: int) -> Iterator[None]:
-        """Be inside with a batch. After a stop it waits for `release` and raises Closed."""
+        """Be inside with a batch. Closed after a stop."""
         with self._changed:
             if self._closed:
-                self._changed.wait_for(lambda: self._released, timeout=60)
                 raise Closed
             self._inside = number
         try:
@@ -57,9 +56,3 @@ class Gate:
         """Sleep, but wake at once when a stop is asked for; True then."""
         with self._changed:
             return self._changed.wait_for(lambda: self._closed, timeout)
-
-    def release(self) -> None:
-        """The query is stopping: a batch that waits at the door may give up."""
-        with self._changed:
-            self._released = True
-            self._changed.notify_all()

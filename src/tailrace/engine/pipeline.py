@@ -144,7 +144,6 @@ class Pipeline:
                 time.sleep(0.01)
         self._gate.close(0)
         query.stop()
-        self._gate.release()
         self._writer.close()
 
     def _raise_failure(self, query: StreamingQuery) -> None:
