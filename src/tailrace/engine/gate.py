@@ -13,7 +13,10 @@ from contextlib import contextmanager
 
 
 class Closed(Exception):
-    """A batch that came after the stop: nothing of it was written, and it comes again after a restart."""
+    """A batch that came after the stop. Its words are for whoever reads them in Spark's log."""
+
+    def __init__(self) -> None:
+        super().__init__("the pipeline is stopping: nothing of this batch was written, and it comes again")
 
 
 class Gate:

@@ -12,6 +12,7 @@ What cannot be released is a selector that Spark opens for each such process, an
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -24,13 +25,17 @@ _MONITOR = "org.apache.spark.api.python.PythonWorkerFactory$MonitorThread"
 
 def forget_queries(spark: SparkSession) -> None:
     """Let go of every query that has ended. None may run any more."""
+    from py4j.protocol import Py4JError
+
     gateway = spark.sparkContext._gateway
     if gateway is None:
         return
     if (server := gateway.get_callback_server()) is not None:
         callbacks = gateway.java_gateway_server
         callbacks.resetCallbackClient(callbacks.getCallbackClient().getAddress(), server.get_listening_port())
-    _end_monitors(gateway)
+    # Another Spark may call it otherwise; then it keeps it, and the run goes on all the same.
+    with contextlib.suppress(Py4JError, TypeError):
+        _end_monitors(gateway)
     gc.collect()
 
 
