@@ -148,23 +148,29 @@ def test_a_stop_does_not_wait_for_a_batch_that_comes_after_it(
 
     def stop() -> None:
         pipeline.request_stop()
-        setting.shop.insert(100, 101)
+        # Until the run has heard of it, batches come in.
+        setting.shop.insert(100 + setting.feed.calls, 101 + setting.feed.calls)
 
     monkeypatch.setattr(Gate, "batch", batch)
     monkeypatch.setattr("tailrace.engine.pipeline.is_committed", known)
+    monkeypatch.setattr("tailrace.engine.pipeline.COMMIT_SECONDS", 120.0)
     pipeline = setting.make()
     setting.shop.insert(0, 5)
     setting.feed.before = stop
-    run = threading.Thread(target=pipeline.run, daemon=True)
+    results: list[RunResult] = []
+    run = threading.Thread(target=lambda: results.append(pipeline.run()), daemon=True)
     # when it runs
     run.start()
-    assert arrived.wait(60)
-    # then it has ended long before anybody would ask why it has not, and what came is not lost
-    run.join(timeout=20)
+    assert arrived.wait(120)
+    # then it ends soon, and well
+    run.join(timeout=30)
     assert not run.is_alive()
+    assert setting.released == [results[0].offset]
+    # and what came is neither lost nor told twice
     setting.feed.before = lambda: None
     setting.once()
     assert setting.mirrored() == setting.shop.rows()
+    assert len(setting.feed.ops) == len(set(setting.feed.ops)) == len(setting.shop.rows()) + 1
 
 
 def test_a_stop_inside_a_batch_finishes_it_and_a_restart_repeats_nothing(setting: Setting) -> None:

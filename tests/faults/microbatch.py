@@ -206,8 +206,9 @@ class Query:
         return self.thread.is_alive()
 
     def stop(self) -> None:
-        """As Spark's: asks, and does not wait."""
+        """As Spark's: waits until the function that it has called returns."""
         self._stopping.set()
+        self.thread.join()
 
     def exception(self) -> Exception | None:
         return self._error

@@ -59,7 +59,7 @@ MEASURES = (
     # Spark keeps a worker for a minute after its last task: how many there are tells its pool from growth.
     Measure("workers", "", judged=False, process=True),
     Measure("worker_mb", "MB", judged=False, process=True),
-    # The socket by which the process that reads the source came, and its selector with an event.
+    # A selector with its event, and the socket at which it waited for the process that reads the source.
     Measure("handles", "", slack=20.0, process=True, each_query=3.0),
     Measure("threads", "", slack=10.0, process=True),
     Measure("state_mb", "MB", slack=1.0),

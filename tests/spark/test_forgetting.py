@@ -57,27 +57,27 @@ def test_of_queries_that_have_ended_the_jvm_keeps_neither_a_thread_nor_a_session
     # given queries that have ended
     jvm = spark.sparkContext._jvm
     forget_queries(spark)
-    sessions: list[Any] = []
+    sessions: dict[int, Any] = {}
 
     def note(frame: DataFrame, _number: int) -> None:
-        sessions.append(jvm.java.lang.ref.WeakReference(frame._jdf.sparkSession()))
+        sessions[number] = jvm.java.lang.ref.WeakReference(frame._jdf.sparkSession())
 
-    for number in range(4):
+    for number in range(6):
         shop.insert(number, number + 1)
         stream = Query(spark, tmp_path / str(number), shop.url).load().writeStream.foreachBatch(note)
         stream = stream.option("checkpointLocation", str(tmp_path / f"checkpoint{number}"))
         stream.trigger(availableNow=True).start().awaitTermination()
     before = len(_monitors(spark))
-    assert len(sessions) >= 4
+    assert len(sessions) == 6
     # when they are forgotten
     forget_queries(spark)
     # then nothing holds what Spark made for each of them
-    wait_until(lambda: len(_monitors(spark)) <= before - 4)
+    wait_until(lambda: len(_monitors(spark)) <= before - 6)
 
     def collected() -> bool:
         jvm.System.gc()
-        # Threads that Spark begins once, whenever it needs them first, hold the session of that moment.
-        return sum(not session.refersTo(None) for session in sessions) <= 2
+        # Threads that Spark begins once hold the session of that moment, and pyspark holds the newest.
+        return sum(not session.refersTo(None) for session in sessions.values()) <= 2
 
     wait_until(collected)
     # and who looks for idle workers of tasks goes on, and nobody reads of an exception that is none

@@ -1,8 +1,8 @@
 """The door between a request to stop and the batch that is being written.
 
 A stop lets the running batch finish and turns the next one away, so a stopped pipeline has no half-written
-batch and a restart repeats nothing. It is not held back until the query has stopped: Spark waits for the end
-of a function that it has called before it stops anything.
+batch and a restart repeats nothing. It is not held back until the query has stopped: Spark, asked to stop it,
+waits until a function that it has called returns.
 """
 
 from __future__ import annotations

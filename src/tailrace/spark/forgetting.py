@@ -7,7 +7,8 @@ A run begins a query anew whenever it takes up another configuration, so whateve
   never ends, and holds the session that was made for its query, a quarter of a megabyte;
 - here, what refers to the JVM's objects and waits for the collector.
 
-What cannot be released is a selector that Spark opens for each such process, and leaves: three handles.
+What cannot be released are three handles: of a selector that Spark opens for each such process and never
+closes, and of the socket it waited at, which stays open with it.
 """
 
 from __future__ import annotations
@@ -25,16 +26,14 @@ _MONITOR = "org.apache.spark.api.python.PythonWorkerFactory$MonitorThread"
 
 def forget_queries(spark: SparkSession) -> None:
     """Let go of every query that has ended. None may run any more."""
-    from py4j.protocol import Py4JError
-
     gateway = spark.sparkContext._gateway
     if gateway is None:
         return
     if (server := gateway.get_callback_server()) is not None:
         callbacks = gateway.java_gateway_server
         callbacks.resetCallbackClient(callbacks.getCallbackClient().getAddress(), server.get_listening_port())
-    # Another Spark may call it otherwise; then it keeps it, and the run goes on all the same.
-    with contextlib.suppress(Py4JError, TypeError):
+    # Another Spark may have made it otherwise; then it keeps it, and the run goes on all the same.
+    with contextlib.suppress(Exception):
         _end_monitors(gateway)
     gc.collect()
 
