@@ -415,6 +415,35 @@ def test_a_map_refuses_values_of_another_kind(shelves: Shelves) -> None:
     assert shelf.put({"k": {"n": {f"k{at}": at for at in range(900)}}}) == {}
 
 
+@pytest.mark.parametrize("kind", ["text", "identifier", "keyword", "enum", "uuid", "decimal", "float"])
+def test_a_fraction_under_a_new_key_of_a_map_is_no_reason_to_refuse_a_whole_number_behind_it(
+    shelves: Shelves, kind: str
+) -> None:
+    """The server's parser gives out a fraction that it looked at, and did not read, for the next number."""
+    fields = f" - map: m\n   values: {kind}\n - short: s\n - integer: i\n - long: n\n - double: d"
+    shelf = shelves.shelf(mapped(fields))
+    maps = [
+        '{"a":1.50}',
+        '{"b":[2,2.5,null]}',
+        '{"c":{"d":3.5}}',
+        '{"a":[4.5,5.5],"e":6.5}',
+        '{"f":0.12345678901234567}',
+    ]
+    if kind not in ("decimal", "float"):
+        maps += ['{"a":"x","g":["y",7.5]}', '{"h":8.5,"i":true}', '{"j":1e400}']
+    documents = {
+        str(at): f'{{"m":{one},"s":7,"i":70000,"n":9007199254740993,"d":7}}' for at, one in enumerate(maps)
+    }
+    assert shelf.put(documents) == {}
+    found = set(documents)
+    assert shelf.term("s", 7) == shelf.term("i", 70000) == shelf.term("n", 9007199254740993) == found
+    assert shelf.term("n", 9007199254740992) == set()
+    assert shelf.term("d", 7) == found
+    assert shelf.kept()
+    # A fraction of its own is refused as ever.
+    assert shelf.put({"no": '{"m":{"z":1.5},"n":1.5}'}).keys() == {"no"}
+
+
 def test_a_map_may_be_flat(shelves: Shelves, source: PostgresSource) -> None:
     fields = " - map: m\n   values: text\n   options: { type: flat_object }"
     rows: Rows = [

@@ -75,6 +75,9 @@ _PASSING = frozenset(
 # What a value of a map may be in JSON.
 _JSON_TYPES = ("string", "long", "double", "boolean")
 _OF_A_MAP = ("type", "dynamic", "enabled")
+# Reads a fraction and keeps nothing of it. For a new key the server looks at what a number is; what is a text
+# is then taken as one, and the parser gives out a fraction that nobody read for the next whole number.
+_READ_AS_NUMBER = {"type": "double", "index": False, "doc_values": False, "ignore_malformed": True}
 
 
 def index_body(
@@ -155,12 +158,15 @@ def _map(
         _kind(said["values"]), {name: one for name, one in options.items() if name not in own}
     )
     if own.get("dynamic", True) is True and own.get("enabled", True) is True:
+        fraction = value
+        if value.get("type") in ("text", "keyword"):
+            fraction = _merged({"fields": {"number": _READ_AS_NUMBER}}, value)
         templates += [
             {
                 f"{path}: {json_type}": {
                     "path_match": f"{path}.*",
                     "match_mapping_type": json_type,
-                    "mapping": value,
+                    "mapping": fraction if json_type == "double" else value,
                 }
             }
             for json_type in _JSON_TYPES
