@@ -86,6 +86,12 @@ BUGS = (
         "test_a_half_filled_index_that_is_served_is_caught",
     ),
     Bug(
+        "other-keys",
+        "a body that is sent again has another key",
+        "O2",
+        "test_a_body_that_comes_again_under_another_key_is_caught",
+    ),
+    Bug(
         "never-acknowledge",
         "nothing is ever acknowledged",
         "O4",

@@ -11,6 +11,8 @@ import os
 import resource
 import signal
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,13 +33,15 @@ from tailrace.engine.writer import BatchWriter
 from tailrace.model.change import Part
 from tailrace.model.errors import TailraceError
 from tailrace.model.table import TableRef
-from tailrace.sinks.contract import DocumentReport, DocumentSink
+from tailrace.sinks.contract import DocumentReport, DocumentSink, FeedSink
 from tailrace.sinks.delta import DeltaConfig, DeltaSink
+from tailrace.sinks.http import HttpConfig, HttpSink
 from tailrace.sinks.opensearch import OpenSearchConfig, OpenSearchSink
 from tailrace.sinks.sqlite import SqliteSink, SqliteStoreConfig
+from tailrace.sinks.stdout import StdoutConfig, StdoutSink
 from tests.faults.microbatch import Manners, StandIn
 from tests.faults.points import reach
-from tests.faults.sinks import FaultyDocuments, FaultyTable, FileFeed
+from tests.faults.sinks import FaultyDocuments, FaultyFeed, FaultyTable, FileFeed
 from tests.faults.source import FaultySource, shorten_lease, skip_old_parent, tune_capture
 
 
@@ -81,10 +85,22 @@ def specification(settings: dict[str, Any]) -> PipelineSpec:
         },
         checkpoint=settings["checkpoint"],
         mirrors=tuple(Mirror(ref, ref.name, mirror) for ref in refs),
-        feeds=(Feed(frozenset(refs[:1]), FileFeed(place / "feed.ndjson")),),
+        feeds=tuple(Feed(frozenset(refs[:1]), sink) for sink in feeds(place, settings["receiver"])),
         spark_log=str(place / "spark.log"),
     )
     return documented(spec, place / "tailrace.toml", settings)
+
+
+def feeds(place: Path, receiver: str | None) -> Iterator[FeedSink]:
+    """The file that oracles read, and, where there is a receiver, the feeds that people use."""
+    yield FileFeed(place / "feed.ndjson")
+    if receiver is not None:
+        # Small bodies, so that a batch has some of them.
+        quick = HttpConfig(receiver, max_batch_bytes=1000, backoff=0.05, max_backoff=0.2)
+        yield FaultyFeed(HttpSink(quick), "http")
+        # Each run has an output of its own, as each process has.
+        name = f"stdout-{time.time_ns()}.ndjson"
+        yield FaultyFeed(StdoutSink(StdoutConfig((place / name).open("wb"))), "stdout")
 
 
 def documented(spec: PipelineSpec, file: Path, settings: dict[str, Any]) -> PipelineSpec:

@@ -16,6 +16,7 @@ from tests.faults.rig import Rig
 from tests.support.httpproxy import HttpProxy, http_proxy_to
 from tests.support.opensearch import Shared, opensearch, opensearch_server, own_opensearch, prefix
 from tests.support.postgres import Server, other_server, own_server, postgres
+from tests.support.receiver import Receiver
 
 __all__ = [
     "opensearch",
@@ -69,6 +70,13 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of two megabytes."""
     with mounted(tmp_path / "disk", "2m") as place:
         yield place
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """Somebody to whom the feed `http` posts."""
+    with Receiver() as running:
+        yield running
 
 
 @pytest.fixture

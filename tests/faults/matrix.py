@@ -113,6 +113,7 @@ def parameters_of(id_: str) -> list[str]:
 
 # Who judges: a rig compares its mirror and its feed, and its documents where it has some.
 RIG = (*CAPTURES, DELTA, FEED)
+FED = (*CAPTURES, FEED)
 IN_STORE, IN_CLUSTER = (*CAPTURES, STORE), (*CAPTURES, OPENSEARCH)
 IN_BOTH = (*CAPTURES, STORE, OPENSEARCH)
 POSTGRES_RIG, SQLITE_RIG = (POSTGRES, DELTA, FEED), (SQLITE, DELTA, FEED)

@@ -55,6 +55,7 @@ class Rig:
         store: dict[str, Any] | None = None,
         search: Search | None = None,
         writing: dict[str, str] | None = None,
+        receiver: str | None = None,
         **options: Any,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -85,6 +86,7 @@ class Rig:
             "manners": manners or {},
             "store": store or {},
             "search": search.settings if search is not None else None,
+            "receiver": receiver,
             "once": False,
             "options": {
                 "stateDir": str(self.state),

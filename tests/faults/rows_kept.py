@@ -6,6 +6,7 @@ from tests.faults.matrix import (
     BEFORE,
     CAPTURES,
     DELTA,
+    FED,
     FEED,
     IN_BOTH,
     IN_CLUSTER,
@@ -393,6 +394,11 @@ KEPT = (
                 "sinks/test_http.py::test_a_long_outage_ends_as_transient_within_the_bound",
                 on=(FEED,),
             ),
+            *rig(
+                "test_feeds.py::"
+                "test_an_outage_of_a_receiver_acknowledges_nothing_while_it_lasts_and_nothing_is_lost",
+                on=FED,
+            ),
             *alone(
                 "sinks/test_delta.py::test_a_path_that_cannot_be_written_is_transient_and_says_where",
                 on=(DELTA,),
@@ -486,6 +492,11 @@ KEPT = (
             *rig(
                 "test_delivery.py::"
                 "test_batches_delivered_three_times_shuffled_and_by_twins_leave_the_same_state"
+            ),
+            *rig(
+                "test_feeds.py::"
+                "test_batches_delivered_three_times_shuffled_and_by_twins_tell_a_receiver_every_change_once",
+                on=FED,
             ),
             *rig(
                 "test_documents.py::"

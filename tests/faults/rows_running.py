@@ -6,6 +6,7 @@ from tests.faults.matrix import (
     BEFORE,
     CAPTURES,
     DELTA,
+    FED,
     FEED,
     IN_BOTH,
     IN_CLUSTER,
@@ -34,6 +35,8 @@ _FILLING = (
 )
 _REFILL = "test_a_kill_in_a_filling_that_was_asked_for_hides_no_document_and_loses_no_change"
 _SWAP = "test_opensearch.py::test_a_kill_during_the_swap_of_the_alias_never_shows_fewer_documents"
+_TOLD = "test_feeds.py::test_a_kill_at_this_point_tells_a_receiver_that_knows_keys_every_change_once"
+_MAKES = "test_feeds.py::test_a_kill_in_the_snapshot_leaves_feeds_that_make_the_table"
 _STREAM = "capture/sqlite/test_stream.py::"
 
 RUNNING = (
@@ -57,6 +60,7 @@ RUNNING = (
         "the snapshot goes on at that chunk; none is skipped, no finished one is read again",
         (
             *rig("test_kills.py::test_a_kill_inside_a_chunk_resumes_at_that_chunk", _CHUNKS, _LIFE, _SPARK),
+            *rig(_MAKES),
             *rig(_FILLING, f"test_reindex.py::{_REFILL}", on=IN_STORE),
             *rig(_KILLS, on=IN_BOTH),
             *rig(f"test_opensearch_kills.py::{_REFILL}", on=IN_CLUSTER),
@@ -72,6 +76,7 @@ RUNNING = (
                 "test_kills.py::test_a_kill_between_the_last_chunk_and_the_log_loses_nothing",
                 _CHUNKS,
                 _SPARK,
+                _MAKES,
             ),
             *rig(_FILLING, f"test_reindex.py::{_REFILL}", on=IN_STORE),
             *rig(_KILLS, on=IN_BOTH),
@@ -89,6 +94,7 @@ RUNNING = (
                 "test_a_kill_after_the_offset_is_logged_and_before_any_read_runs_the_same_batch",
                 "test_kills.py::test_a_batch_that_was_killed_halfway_comes_again_with_the_same_rows",
                 _SPARK,
+                _TOLD,
             ),
             *rig(_KILLS, on=IN_BOTH),
         ),
@@ -139,6 +145,12 @@ RUNNING = (
                 "test_kills.py::"
                 "test_a_kill_after_the_mirror_has_the_batch_and_before_its_reply_changes_nothing",
                 _SPARK,
+                _TOLD,
+            ),
+            *rig(
+                "test_feeds.py::"
+                "test_a_kill_while_a_reply_is_on_the_way_sends_the_same_body_under_the_same_key",
+                on=FED,
             ),
             *rig(
                 "test_documents.py::"
@@ -166,6 +178,7 @@ RUNNING = (
                 "test_a_kill_after_the_flush_and_before_the_commit_repeats_without_a_difference",
                 _LIFE,
                 _SPARK,
+                _TOLD,
             ),
             *rig(_KILLS, on=IN_BOTH),
         ),
@@ -180,6 +193,7 @@ RUNNING = (
                 "test_kills.py::test_a_kill_after_the_commit_and_before_the_acknowledgement_rewrites_nothing",
                 "test_spark.py::test_a_kill_after_the_commit_rewrites_nothing_and_the_source_is_told_after",
                 _SPARK,
+                _TOLD,
             ),
             *rig(
                 _KILLS,
@@ -217,6 +231,10 @@ RUNNING = (
                 _LIFE,
             ),
             *rig(
+                "test_feeds.py::test_sigterm_inside_a_request_ends_soon_and_well_and_nothing_is_repeated",
+                on=FED,
+            ),
+            *rig(
                 "test_opensearch_kills.py::"
                 "test_sigterm_inside_a_write_of_documents_ends_soon_and_well_and_nothing_is_repeated",
                 on=IN_BOTH,
@@ -235,6 +253,11 @@ RUNNING = (
                 "test_owners.py::test_a_new_query_on_a_state_in_use_is_refused_and_leaves_the_cursor_alone",
                 "test_owners.py::test_a_frozen_process_is_succeeded_after_its_lease_and_fenced_when_it_thaws",
                 "test_spark.py::test_a_second_spark_is_refused_and_a_frozen_one_is_succeeded_and_fenced",
+            ),
+            *rig(
+                "test_feeds.py::"
+                "test_bodies_of_a_frozen_process_that_thaws_tell_a_receiver_that_knows_keys_nothing",
+                on=FED,
             ),
             *rig(
                 "test_opensearch_kills.py::test_documents_of_a_frozen_process_that_thaws_are_refused",
@@ -264,6 +287,10 @@ RUNNING = (
                 "test_network.py::"
                 "test_a_connection_cut_inside_a_message_goes_on_at_a_boundary_and_delivers_no_half",
                 on=POSTGRES_RIG,
+            ),
+            *rig(
+                "test_feeds.py::test_requests_that_are_cut_and_answers_that_are_lost_tell_every_change_once",
+                on=(FEED,),
             ),
             *rig(
                 "test_opensearch.py::test_requests_that_are_cut_and_answers_that_are_lost_change_nothing",

@@ -1,4 +1,4 @@
-"""The sinks of a pipeline under test: a Delta mirror and a document store with points, a feed into a file.
+"""The sinks of a pipeline under test: Delta mirror, document store and feeds with points, a feed into a file.
 
 The feed buffers until `flush`, as the contract allows: what the engine does not flush is lost by a kill.
 """
@@ -173,6 +173,33 @@ def _remembering(batch: DocumentBatch) -> DocumentBatch:
 
 def _faulty(inner: DocumentSink, late: bool) -> FaultyDocuments:
     return FaultyDocuments(inner, late=late)
+
+
+class FaultyFeed(FeedSink):
+    """A feed sink with points before and after each write, under its name."""
+
+    def __init__(self, inner: FeedSink, name: str) -> None:
+        self._inner, self._name = inner, name
+
+    def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
+        reach(f"{self._name}.before", **_facts(progress))
+        if bug("other-keys"):
+            progress = replace(progress, pipeline=uuid.uuid4().hex)
+        report = self._inner.write(batches, progress)
+        reach(f"{self._name}.after", **_facts(progress))
+        return report
+
+    def watch(self, waiting: Callable[[str, float], None]) -> None:
+        self._inner.watch(waiting)
+
+    def flush(self) -> None:
+        self._inner.flush()
+
+    def hurry(self) -> None:
+        self._inner.hurry()
+
+    def close(self) -> None:
+        self._inner.close()
 
 
 class FileFeed(FeedSink):

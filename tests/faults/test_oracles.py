@@ -15,7 +15,9 @@ from tests.faults.marks import databases
 from tests.faults.oracles import Violation, changes_of, final_state, mirror_rows, snapshot_left
 from tests.faults.rig import Rig
 from tests.faults.test_delivery import LIMIT, held_up
+from tests.faults.test_feeds import following, once, settle
 from tests.support.documents.polling import Polling
+from tests.support.receiver import Receiver
 from tests.support.waiting import wait_until
 
 Make = Callable[..., Rig]
@@ -297,6 +299,19 @@ def test_a_half_filled_index_that_is_served_is_caught(rig: Make) -> None:
     with pytest.raises(AssertionError, match="documents were not there"):
         served_too_early(r, documents)
     assert r.points.happened("half-filled")
+
+
+@pytest.mark.long
+def test_a_body_that_comes_again_under_another_key_is_caught(rig: Make, receiver: Receiver) -> None:
+    r = following(rig(rows=50, receiver=receiver.url, seed_bug="other-keys"))
+    r.points.arm("http.after", "kill")
+    r.insert(2_000_000, 10)
+    r.pipe.died()
+    r.start()
+    # Who does not look at keys sees nothing wrong.
+    settle(r, receiver)
+    with pytest.raises(Violation, match="O2: 10 changes came twice"):
+        once(receiver.changes)
 
 
 @databases(long="postgres")

@@ -21,11 +21,11 @@ from tailrace.model.secret import Secret
 from tailrace.sinks.contract import Progress
 from tailrace.sinks.http import HttpConfig, HttpSink
 from tests.model.changes import batch_of, table_of
+from tests.support.receiver import CANARY, Receiver, cut_after
 from tests.support.waiting import wait_until
 
 TABLE = table_of({"id": "long", "name": "string"})
 PROGRESS = Progress("p", 0, 9, {"main.orders": ("plan", 2)})
-CANARY = "canary-9f27"
 
 
 def rows(count: int, name: str = "x") -> Any:
@@ -34,69 +34,17 @@ def rows(count: int, name: str = "x") -> Any:
     )
 
 
-class Server:
-    """Answers by a script: a status, a status with headers, or what a function does with the handler."""
-
-    def __init__(self) -> None:
-        self.script: list[Any] = []
-        self.requests: list[tuple[dict[str, str], bytes]] = []
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.requests.append((dict(self.headers), body))
-                answer = outer.script.pop(0) if outer.script else 204
-                if callable(answer):
-                    answer(self)
-                    return
-                status, headers = answer if isinstance(answer, tuple) else (answer, {})
-                text = CANARY.encode()
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                if status != 204:
-                    self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                if status != 204:
-                    self.wfile.write(text)
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01})
-        self.thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.http.server_address[1]}/changes"
-
-    @property
-    def keys(self) -> list[str]:
-        return [headers["Idempotency-Key"] for headers, _ in self.requests]
-
-    def close(self) -> None:
-        self.http.shutdown()
-        self.thread.join()
-        self.http.server_close()
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    running = Server()
-    yield running
-    running.close()
+def server() -> Iterator[Receiver]:
+    with Receiver() as running:
+        yield running
 
 
 Make = Callable[..., HttpSink]
 
 
 @pytest.fixture
-def sink_of(server: Server) -> Iterator[Make]:
+def sink_of(server: Receiver) -> Iterator[Make]:
     made: list[HttpSink] = []
 
     def make(sleep: Callable[[float], object] | None = None, **options: Any) -> HttpSink:
@@ -109,7 +57,7 @@ def sink_of(server: Server) -> Iterator[Make]:
         sink.close()
 
 
-def test_changes_arrive_as_lines_of_json(server: Server, sink_of: Make) -> None:
+def test_changes_arrive_as_lines_of_json(server: Receiver, sink_of: Make) -> None:
     report = sink_of(headers={"Authorization": Secret("Bearer t")}).write([rows(3)], PROGRESS)
     headers, body = server.requests[0]
     assert report.written == 3
@@ -118,7 +66,7 @@ def test_changes_arrive_as_lines_of_json(server: Server, sink_of: Make) -> None:
     assert [json.loads(line)["after"]["id"] for line in body.splitlines()] == [0, 1, 2]
 
 
-def test_bodies_are_cut_at_lines_and_hold_every_line_once(server: Server, sink_of: Make) -> None:
+def test_bodies_are_cut_at_lines_and_hold_every_line_once(server: Receiver, sink_of: Make) -> None:
     sink_of(max_batch_bytes=500).write([rows(20), rows(1, "y" * 2000)], PROGRESS)
     sent = [body for _, body in server.requests]
     assert len(sent) > 3
@@ -128,7 +76,7 @@ def test_bodies_are_cut_at_lines_and_hold_every_line_once(server: Server, sink_o
     assert len(set(server.keys)) == len(sent)
 
 
-def test_a_replay_has_the_same_keys_and_other_content_has_others(server: Server, sink_of: Make) -> None:
+def test_a_replay_has_the_same_keys_and_other_content_has_others(server: Receiver, sink_of: Make) -> None:
     sink = sink_of(max_batch_bytes=400)
     sink.write([rows(6)], PROGRESS)
     first = server.keys.copy()
@@ -146,14 +94,14 @@ def test_a_replay_has_the_same_keys_and_other_content_has_others(server: Server,
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503])
-def test_passing_faults_are_retried_under_the_same_key(server: Server, sink_of: Make, status: int) -> None:
+def test_passing_faults_are_retried_under_the_same_key(server: Receiver, sink_of: Make, status: int) -> None:
     server.script = [status, status]
     assert sink_of().write([rows(1)], PROGRESS).written == 1
     assert len(server.requests) == 3
     assert len(set(server.keys)) == 1
 
 
-def test_whoever_watches_is_told_why_and_how_long_the_sink_waits(server: Server, sink_of: Make) -> None:
+def test_whoever_watches_is_told_why_and_how_long_the_sink_waits(server: Receiver, sink_of: Make) -> None:
     server.script = [503]
     told: list[tuple[str, float]] = []
     waited: list[float] = []
@@ -165,7 +113,7 @@ def test_whoever_watches_is_told_why_and_how_long_the_sink_waits(server: Server,
 
 
 @pytest.mark.parametrize("date", [False, True])
-def test_retry_after_is_honoured(server: Server, sink_of: Make, date: bool) -> None:
+def test_retry_after_is_honoured(server: Receiver, sink_of: Make, date: bool) -> None:
     asked = email.utils.formatdate(time.time() + 30.5, usegmt=True) if date else "2"
     server.script = [(429, {"Retry-After": asked})]
     waited: list[float] = []
@@ -175,7 +123,7 @@ def test_retry_after_is_honoured(server: Server, sink_of: Make, date: bool) -> N
 
 
 def test_a_retry_after_beyond_the_bound_is_transient_at_once_and_still_honoured(
-    server: Server, sink_of: Make
+    server: Receiver, sink_of: Make
 ) -> None:
     server.script = [(503, {"Retry-After": "3600"})]
     started = time.monotonic()
@@ -189,14 +137,14 @@ def test_a_retry_after_beyond_the_bound_is_transient_at_once_and_still_honoured(
 
 
 @pytest.mark.parametrize("after", ["0", "-5", "nan", "soon", ""])
-def test_a_server_that_asks_for_no_wait_is_not_hammered(server: Server, sink_of: Make, after: str) -> None:
+def test_a_server_that_asks_for_no_wait_is_not_hammered(server: Receiver, sink_of: Make, after: str) -> None:
     server.script = [(503, {"Retry-After": after})] * 20
     waited: list[float] = []
     sink_of(sleep=waited.append, backoff=1.0, max_elapsed=100).write([rows(1)], PROGRESS)
     assert sum(waited) > 5
 
 
-def test_waits_grow_at_random_up_to_their_limit(server: Server, sink_of: Make) -> None:
+def test_waits_grow_at_random_up_to_their_limit(server: Receiver, sink_of: Make) -> None:
     server.script = [500] * 12
     waited: list[float] = []
     sink_of(sleep=waited.append, backoff=0.1, max_backoff=2, max_elapsed=60).write([rows(1)], PROGRESS)
@@ -204,7 +152,7 @@ def test_waits_grow_at_random_up_to_their_limit(server: Server, sink_of: Make) -
     assert len(set(waited)) == 12
 
 
-def test_a_long_outage_ends_as_transient_within_the_bound(server: Server, sink_of: Make) -> None:
+def test_a_long_outage_ends_as_transient_within_the_bound(server: Receiver, sink_of: Make) -> None:
     server.script = [500] * 100_000
     started = time.monotonic()
     with pytest.raises(Transient) as caught:
@@ -213,7 +161,7 @@ def test_a_long_outage_ends_as_transient_within_the_bound(server: Server, sink_o
     assert "127.0.0.1" in str(caught.value)
 
 
-def test_a_stop_ends_the_waiting_of_a_write(server: Server, sink_of: Make) -> None:
+def test_a_stop_ends_the_waiting_of_a_write(server: Receiver, sink_of: Make) -> None:
     server.script = [(503, {"Retry-After": "60"})]
     sink = sink_of(max_elapsed=120)
 
@@ -231,24 +179,14 @@ def test_a_stop_ends_the_waiting_of_a_write(server: Server, sink_of: Make) -> No
     assert len(server.requests) == 1
 
 
-def cut_after(sent: bytes) -> Callable[[http.server.BaseHTTPRequestHandler], None]:
-    def cut(handler: http.server.BaseHTTPRequestHandler) -> None:
-        handler.wfile.write(sent)
-        handler.wfile.flush()
-        handler.connection.shutdown(socket.SHUT_RDWR)
-        handler.close_connection = True
-
-    return cut
-
-
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 20", b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nshort"])
-def test_a_cut_connection_is_retried(server: Server, sink_of: Make, sent: bytes) -> None:
+def test_a_cut_connection_is_retried(server: Receiver, sink_of: Make, sent: bytes) -> None:
     server.script = [cut_after(sent), cut_after(sent)]
     assert sink_of().write([rows(1)], PROGRESS).written == 1
     assert len(server.requests) == 3
 
 
-def test_a_server_that_does_not_answer_is_given_up_and_tried_again(server: Server, sink_of: Make) -> None:
+def test_a_server_that_does_not_answer_is_given_up_and_tried_again(server: Receiver, sink_of: Make) -> None:
     release = threading.Event()
 
     def hang(handler: http.server.BaseHTTPRequestHandler) -> None:
@@ -272,7 +210,9 @@ def test_nobody_listening_is_transient(sink_of: Make) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422])
-def test_a_refusal_needs_an_operator_and_tells_no_secret(server: Server, sink_of: Make, status: int) -> None:
+def test_a_refusal_needs_an_operator_and_tells_no_secret(
+    server: Receiver, sink_of: Make, status: int
+) -> None:
     server.script = [status]
     url = server.url.replace("http://", "http://user:hunter2@") + "?token=hunter3"
     sink = sink_of(url=url, headers={"X-Api-Key": Secret("hunter4")})
@@ -285,7 +225,7 @@ def test_a_refusal_needs_an_operator_and_tells_no_secret(server: Server, sink_of
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_redirects_are_not_followed(server: Server, sink_of: Make, status: int) -> None:
+def test_redirects_are_not_followed(server: Receiver, sink_of: Make, status: int) -> None:
     server.script = [(status, {"Location": server.url})]
     with pytest.raises(NeedsOperator, match="redirect"):
         sink_of().write([rows(1)], PROGRESS)
@@ -293,7 +233,7 @@ def test_redirects_are_not_followed(server: Server, sink_of: Make, status: int) 
 
 
 def test_a_certificate_nobody_trusts_is_refused_and_a_trusted_one_is_not(
-    server: Server, sink_of: Make, tmp_path: Path
+    server: Receiver, sink_of: Make, tmp_path: Path
 ) -> None:
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     command = [
@@ -335,7 +275,7 @@ def test_a_header_that_cannot_be_sent_is_refused_without_its_value(value: str) -
     assert value not in str(caught.value)
 
 
-def test_a_batch_without_changes_sends_nothing(server: Server, sink_of: Make) -> None:
+def test_a_batch_without_changes_sends_nothing(server: Receiver, sink_of: Make) -> None:
     assert sink_of().write([rows(0)], PROGRESS).written == 0
     assert server.requests == []
 
