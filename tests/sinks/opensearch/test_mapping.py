@@ -383,12 +383,15 @@ def test_values_of_a_map_are_searched_as_their_kind(shelves: Shelves, source: Po
         ['{"en": "tea", "x.y": "dotted"}', '{"a": 10}', '{"x": null}', "{}"],
         ["null", None, '{"x": "2023-01-02", "y": "2025-01-01"}', '{"c": "D-1"}'],
         ['{"en": 5, "de": true}', '{"b": 12345678901234567890123}', "{}", None],
+        ['{"pi": 3.14, "far": 123456789012345678901}', None, None, '{"r": 2.5}'],
     ]
     columns = "t jsonb, n jsonb, d jsonb, i jsonb"
     shelf = shelves.of(fields, columns, rows, source=source)
     assert shelf.match("t.en", "cafe") == {"1"}
     assert shelf.match("t.it", "CAFFE") == {"1"}
     assert shelf.find({"multi_match": {"query": "dotted", "fields": ["t.*"]}}) == {"2"}
+    assert shelf.find({"query_string": {"query": "3.14", "fields": ["t.*"]}}) == {"5"}
+    assert shelf.find({"multi_match": {"query": "123456789012345678901", "fields": ["t.*"]}}) == {"5"}
     assert shelf.term("t.en.keyword", "tea") == {"2"}
     assert shelf.match("t.en", "5") == {"4"}
     assert shelf.sorted("n.a")[:2] == ["1", "2"]
@@ -416,10 +419,11 @@ def test_a_map_refuses_values_of_another_kind(shelves: Shelves) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text", "identifier", "keyword", "enum", "uuid", "decimal", "float"])
-def test_a_fraction_under_a_new_key_of_a_map_is_no_reason_to_refuse_a_whole_number_behind_it(
-    shelves: Shelves, kind: str
+@pytest.mark.parametrize("first", ["short", "double"])
+def test_a_number_under_a_new_key_of_a_map_is_never_taken_for_the_next_one(
+    shelves: Shelves, kind: str, first: str
 ) -> None:
-    """The server's parser gives out a fraction that it looked at, and did not read, for the next number."""
+    """The server's parser gives out a number that it looked at, and did not read, for the one behind it."""
     fields = f" - map: m\n   values: {kind}\n - short: s\n - integer: i\n - long: n\n - double: d"
     shelf = shelves.shelf(mapped(fields))
     maps = [
@@ -428,12 +432,15 @@ def test_a_fraction_under_a_new_key_of_a_map_is_no_reason_to_refuse_a_whole_numb
         '{"c":{"d":3.5}}',
         '{"a":[4.5,5.5],"e":6.5}',
         '{"f":0.12345678901234567}',
+        '{"k":9223372036854775808}',
+        '{"l":[-123456789012345678901,5]}',
     ]
     if kind not in ("decimal", "float"):
-        maps += ['{"a":"x","g":["y",7.5]}', '{"h":8.5,"i":true}', '{"j":1e400}']
-    documents = {
-        str(at): f'{{"m":{one},"s":7,"i":70000,"n":9007199254740993,"d":7}}' for at, one in enumerate(maps)
-    }
+        maps += ['{"a":"x","g":["y",7.5]}', '{"h":8.5,"i":true}', '{"h":false}', '{"j":1e400}']
+    behind = '"s":7,"i":70000,"n":9007199254740993,"d":7'
+    if first == "double":
+        behind = '"d":7,"s":7,"i":70000,"n":9007199254740993'
+    documents = {str(at): f'{{"m":{one},{behind}}}' for at, one in enumerate(maps)}
     assert shelf.put(documents) == {}
     found = set(documents)
     assert shelf.term("s", 7) == shelf.term("i", 70000) == shelf.term("n", 9007199254740993) == found
@@ -442,6 +449,27 @@ def test_a_fraction_under_a_new_key_of_a_map_is_no_reason_to_refuse_a_whole_numb
     assert shelf.kept()
     # A fraction of its own is refused as ever.
     assert shelf.put({"no": '{"m":{"z":1.5},"n":1.5}'}).keys() == {"no"}
+
+
+def test_a_map_of_texts_may_be_anywhere_and_have_fields_and_copies_of_its_own(shelves: Shelves) -> None:
+    fields = (
+        " - map: m\n   values: text\n   options: { copy_to: all, fields: { number: { type: double } } }\n"
+        " - text: all\n - short: s\n"
+        " - has_many: lines\n   table: lines\n   primary_key: id\n   foreign_key: t\n"
+        "   fields: [{ map: m, values: keyword }, { short: s }]\n"
+        " - keyword: _tailrace_numbers"
+    )
+    shelf = shelves.shelf(mapped(fields))
+    document = (
+        '{"m":{"a":1.5,"b":20000000000000000000},"s":7,'
+        '"lines":[{"m":{"a":2.5},"s":8},{"m":{"c":3.5},"s":9}],"_tailrace_numbers":"mine"}'
+    )
+    assert shelf.put({"1": document}) == {}
+    assert shelf.between("m.a.number", gte=1.5, lte=1.5) == {"1"}
+    assert shelf.match("all", "1.5") == shelf.term("_tailrace_numbers", "mine") == {"1"}
+    row = {"bool": {"must": [{"term": {"lines.s": 9}}, {"term": {"lines.m.c": "3.5"}}]}}
+    assert shelf.find({"nested": {"path": "lines", "query": row}}) == {"1"}
+    assert shelf.term("s", 7) == {"1"}
 
 
 def test_a_map_may_be_flat(shelves: Shelves, source: PostgresSource) -> None:

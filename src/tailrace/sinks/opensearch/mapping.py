@@ -75,9 +75,12 @@ _PASSING = frozenset(
 # What a value of a map may be in JSON.
 _JSON_TYPES = ("string", "long", "double", "boolean")
 _OF_A_MAP = ("type", "dynamic", "enabled")
-# Reads a fraction and keeps nothing of it. For a new key the server looks at what a number is; what is a text
-# is then taken as one, and the parser gives out a fraction that nobody read for the next whole number.
+# For a new key of a map the server looks at what a number is. A field of texts then takes its text, and the
+# server's parser gives out a fraction, or what is beyond 64 bits, for the next number too: of another field,
+# as if it were its value. This field keeps nothing, but reads the number, and so the next one is itself.
+NUMBERS = "_tailrace_numbers"
 _READ_AS_NUMBER = {"type": "double", "index": False, "doc_values": False, "ignore_malformed": True}
+_OF_TEXTS = frozenset(["text", "keyword", "wildcard", "match_only_text", "search_as_you_type"])
 
 
 def index_body(
@@ -96,6 +99,9 @@ def index_body(
     templates: list[dict[str, Any]] = []
     ranks: set[tuple[str, ...]] = set()
     within: dict[str, dict[str, Any]] = {"": root}
+    numbers = NUMBERS
+    while numbers in mapping:
+        numbers += "_"
     # A mapping that the cluster kept has its fields in any order, the inner ones before what they are in.
     for path, said in sorted(mapping.items()):
         above, _, name = path.rpartition(".")
@@ -104,12 +110,14 @@ def index_body(
                 f"OpenSearch keeps the name {name} for itself, and an index has a field of that name",
                 remedy="give the field another name in the index schema, and name its column with `column`",
             )
-        made = _field(path, said, templates, ranks)
+        made = _field(path, said, templates, ranks, numbers)
         within[above].setdefault("properties", {})[name] = made
         if said["type"] in ("object", "nested"):
             within[path] = made
     if templates:
         root["dynamic_templates"] = templates
+    if any(numbers in _targets(one["mapping"]) for template in templates for one in template.values()):
+        root["properties"][numbers] = dict(_READ_AS_NUMBER)
     own: dict[str, Any] = {
         "number_of_shards": shards,
         "number_of_replicas": replicas,
@@ -131,11 +139,15 @@ def canonical(body: Mapping[str, Any]) -> str:
 
 
 def _field(
-    path: str, said: Mapping[str, Any], templates: list[dict[str, Any]], ranks: set[tuple[str, ...]]
+    path: str,
+    said: Mapping[str, Any],
+    templates: list[dict[str, Any]],
+    ranks: set[tuple[str, ...]],
+    numbers: str,
 ) -> dict[str, Any]:
     kind, options = said["type"], said.get("options", {})
     if kind == "map":
-        return _map(path, said, options, templates)
+        return _map(path, said, options, templates, numbers)
     if kind == "custom":
         return _with_options({"type": said["native"]["opensearch"]}, options)
     if kind in ("object", "nested"):
@@ -149,7 +161,11 @@ def _field(
 
 
 def _map(
-    path: str, said: Mapping[str, Any], options: Mapping[str, Any], templates: list[dict[str, Any]]
+    path: str,
+    said: Mapping[str, Any],
+    options: Mapping[str, Any],
+    templates: list[dict[str, Any]],
+    numbers: str,
 ) -> dict[str, Any]:
     own = {name: value for name, value in options.items() if name in _OF_A_MAP}
     if own.get("type", "object") != "object":
@@ -158,20 +174,26 @@ def _map(
         _kind(said["values"]), {name: one for name, one in options.items() if name not in own}
     )
     if own.get("dynamic", True) is True and own.get("enabled", True) is True:
-        fraction = value
-        if value.get("type") in ("text", "keyword"):
-            fraction = _merged({"fields": {"number": _READ_AS_NUMBER}}, value)
+        number = value
+        if value.get("type") in _OF_TEXTS:
+            number = {**value, "copy_to": [*_targets(value), numbers]}
         templates += [
             {
                 f"{path}: {json_type}": {
                     "path_match": f"{path}.*",
                     "match_mapping_type": json_type,
-                    "mapping": fraction if json_type == "double" else value,
+                    "mapping": number if json_type in ("long", "double") else value,
                 }
             }
             for json_type in _JSON_TYPES
         ]
     return {"type": "object", "dynamic": True, **own}
+
+
+def _targets(field: Mapping[str, Any]) -> list[str]:
+    """Where a field's values are copied to."""
+    said = field.get("copy_to", [])
+    return [said] if isinstance(said, str) else list(said)
 
 
 def _kind(kind: str, variants: tuple[str, ...] = ()) -> dict[str, Any]:
