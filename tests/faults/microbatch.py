@@ -196,7 +196,7 @@ class Query:
         self._reader, self._function, self._checkpoint = reader, function, checkpoint
         self._manners, self._once = manners, once
         self._random = random.Random(0)
-        self._stopping = threading.Event()
+        self._stopping, self._calling = threading.Event(), threading.Lock()
         self._error: Exception | None = None
         self.lastProgress = None
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -208,7 +208,8 @@ class Query:
     def stop(self) -> None:
         """As Spark's: waits until the function that it has called returns."""
         self._stopping.set()
-        self.thread.join()
+        with self._calling:
+            pass
 
     def exception(self) -> Exception | None:
         return self._error
@@ -260,7 +261,9 @@ class Query:
     def _batch(self, number: int, start: dict[str, Any], end: dict[str, Any]) -> None:
         slices = self._reader.partitions(_copy(start), _copy(end))
         for _ in range(self._manners.times):
-            self._function(Frame(self._read(slices), self._session), number)
+            frame = Frame(self._read(slices), self._session)
+            with self._calling:
+                self._function(frame, number)
         reach("written", batch=number)
         self._log("commits", number, [{"nextBatchWatermarkMs": 0}])
 

@@ -29,6 +29,8 @@ def following(made: Rig) -> Rig:
     made.start()
     made.arrived(made.sentinel())
     wait_until(lambda: snapshot_left(made.checkpoint) == 0, what="the whole snapshot")
+    # What came with a chunk the log may tell once more.
+    made.caught_up()
     return made
 
 
@@ -118,7 +120,9 @@ def test_a_kill_at_this_point_tells_a_receiver_that_knows_keys_every_change_once
     settle(r, receiver)
     once(receiver.changes)
     again = len(receiver.keys) - len(set(receiver.keys))
-    assert (again > 0) == (point not in ("partitions", "commit")), "only what was sent before comes again"
+    # A batch in which the log goes on without a row sends nothing, and may be the one that is struck.
+    if point not in ("flushed", "written"):
+        assert (again > 0) == point.endswith(".after"), "only what was sent before comes again"
     assert len(receiver.keys) > before
 
 
