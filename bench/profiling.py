@@ -217,6 +217,10 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     if options.pipeline is not None and not options.pipeline.is_file():
         parser.error(f"{options.pipeline} is not there")
+    if options.pid is not None and not psutil.pid_exists(options.pid):
+        parser.error(
+            f"there is no process {options.pid}: give that of `tailrace run`, as `tailrace status` names it"
+        )
     console = Console()
     try:
         if options.pid is not None:

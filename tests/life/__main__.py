@@ -113,6 +113,8 @@ def main() -> int:
         if arguments.hours is not None:
             arguments.seconds = 3600 * arguments.hours
         return run(arguments)
+    if not arguments.trace.is_file():
+        parser.error(f"there is no trace {arguments.trace}: `run` writes one, and says where")
     place = arguments.place or arguments.trace.parent
     if arguments.verb == "shrink":
         again(arguments.trace, place, arguments.budget, arguments.engine)

@@ -39,7 +39,7 @@ _FEED = """
 # [[feed]]
 # tables = ["*"]
 # sink = "stdout"      # or a sink of your own: [sinks.hook] with type = "http" and url = "https://…"
-# snapshot = false     # true: existing rows first
+# snapshot = false     # changes only; by default existing rows come first
 #
 # [sinks.stdout]
 # type = "stdout"

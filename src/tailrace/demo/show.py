@@ -64,7 +64,7 @@ class Runner(threading.Thread):
             feed = Feed(tables, self._recent, snapshot=False)
             spec = dataclasses.replace(spec, feeds=(feed,))
             with noise_into(app.spark_log_of(self._config)), app.spark_session(self._config) as spark:
-                self._watch.state("Waiting for servers")
+                self._watch.state("Waiting for what it needs")
                 self._ready(self._asked.is_set)
                 self._pipeline = Pipeline(
                     spec, spark, release=app.release(self._config), observer=self._watch

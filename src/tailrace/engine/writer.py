@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.engine.documents.indexes import Batch, Indexes
 from tailrace.engine.documents.state import States
+from tailrace.engine.followed import Followed
 from tailrace.engine.gate import Closed, Gate
 from tailrace.engine.heldup import HoldUps
 from tailrace.engine.progress import logged
@@ -85,6 +86,7 @@ class BatchWriter:
         self._schemas = Schemas(spec.options.get("stateDir", ""), observer)
         self._indexes = Indexes(spec, observer) if spec.indexes else None
         self._readers = Readers(spec.options.get("stateDir", ""))
+        self._followed: Followed | None = None
         self._pool = ThreadPoolExecutor(PARALLEL_TABLES, thread_name_prefix="tailrace-mirror")
         self.hold_ups = HoldUps(spec.options.get("stateDir", ""))
         self._document_sinks = {"", *(name for index in spec.indexes for name in index.sinks)}
@@ -112,8 +114,12 @@ class BatchWriter:
             raise
 
     def prepare(self) -> None:
-        """Before the query starts: see that every index is, or will be, what it should be."""
+        """Before the query starts: see that mirrors, feeds and indexes are, or will be, as they should."""
         self.hold_ups.begin()
+        if state := self._spec.options.get("stateDir"):
+            self._followed = Followed(state, self._spec.checkpoint, self._spec.mirrors, self._spec.feeds)
+            for table, why in self._patiently(self._followed.begin).items():
+                self._observer.event("snapshot.requested", table=str(table), message=why)
         if self._indexes is not None:
             indexes = self._indexes
             self._patiently(lambda: indexes.prepare(logged(self._spec.checkpoint)))
@@ -154,6 +160,8 @@ class BatchWriter:
             told = replace(progress, snapshots={}, part=done) if done else progress
             total += self._piece(found, batches, told, steps, frame)
             del batches
+        if self._followed is not None:
+            self._followed.anew(found.anew)
         self.batches += 1
         self.rows += total.rows
         self._observer.event(
