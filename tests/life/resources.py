@@ -45,20 +45,27 @@ class Measure:
     process: bool = False
     # What Spark's JVM keeps of every query that it began, though that has ended; it is not judged.
     each_query: float = 0.0
+    # A column that says how many share it: what one of them has is judged.
+    among: str = ""
 
     def of(self, sample: Sample) -> float | None:
         """What a sample has of it, as far as it is judged."""
         found = sample.get(self.name)
-        return None if found is None else found - self.each_query * (sample.get("queries") or 0.0)
+        if found is None:
+            return None
+        found -= self.each_query * (sample.get("queries") or 0.0)
+        return found / (sample.get(self.among) or 1.0) if self.among else found
 
 
 MEASURES = (
     # Of all together, and strictly: what one role takes and another one gives back comes out even.
     Measure("memory_mb", "MB", process=True),
-    *(Measure(f"{role}_mb", "MB", slack=10.0, process=True) for role in ROLES),
-    # Spark keeps a worker for a minute after its last task: how many there are tells its pool from growth.
-    Measure("workers", "", judged=False, process=True),
-    Measure("worker_mb", "MB", judged=False, process=True),
+    *(Measure(f"{role}_mb", "MB", slack=10.0, process=True) for role in ROLES if role != "workers"),
+    # Spark keeps an idle worker for a minute, so there is now one more and now one less. Judged are what each
+    # has, how many there are, and the largest of them; all of their memory is within that of all processes.
+    Measure("workers_mb", "MB", process=True, among="workers"),
+    Measure("workers", "", slack=1.0, process=True),
+    Measure("worker_mb", "MB", slack=10.0, process=True),
     # A selector with its event, and the socket at which it waited for the process that reads the source.
     Measure("handles", "", slack=20.0, process=True, each_query=3.0),
     Measure("threads", "", slack=10.0, process=True),
@@ -232,6 +239,7 @@ class Verdict:
     def __str__(self) -> str:
         word = ("flat" if self.flat else "GROWS") if self.measure.judged else "not judged"
         unit = f" {self.measure.unit}" if self.measure.unit else ""
+        unit += " each" if self.measure.among else ""
         went = f"{self.second:.1f} to {self.last:.1f}{unit}"
         points = f"{self.points[0]} and {self.points[1]} idle points"
         chapter = f"chapter {self.chapter + 1}, " if self.chapter else ""

@@ -119,6 +119,20 @@ def test_what_was_never_steady_says_nothing_of_processes() -> None:
     assert {measure.name for measure in found} >= {"state_mb", "retained"}
 
 
+def test_one_worker_more_in_sparks_pool_is_no_growth_and_each_that_grows_is() -> None:
+    def grows(workers: float, each: float, largest: float) -> set[str]:
+        before = {"workers": 9.0, "workers_mb": 9 * 58.0, "worker_mb": 94.0}
+        after = {"workers": workers, "workers_mb": workers * each, "worker_mb": largest}
+        samples = [sample(at, **(before if at < 3000 else after)) for at in range(0, 3600, 60)]
+        return {verdict.measure.name for verdict in judged(samples) if not verdict.flat}
+
+    assert grows(10.0, 59.0, 100.0) == set()
+    assert grows(9.0, 64.0, 100.0) == {"workers_mb"}
+    assert grows(11.0, 58.0, 94.0) == {"workers"}
+    # One of nine keeps 20 MB more.
+    assert grows(9.0, 58.0 + 20 / 9, 114.0) == {"worker_mb"}
+
+
 def test_what_spark_keeps_of_each_query_is_not_judged_and_what_is_more_is() -> None:
     def grows(each: float, threads: float = 0.0) -> set[str]:
         samples = [
