@@ -161,13 +161,24 @@ def test_a_record_has_what_this_process_uses_and_is_read_as_it_was_written(tmp_p
 
 
 def test_a_record_tells_how_many_workers_there_are_and_how_large_the_largest_is(tmp_path: Path) -> None:
-    record, waits = Record(tmp_path / "resources.csv"), [sys.executable, "-c", "input()"]
-    workers = [subprocess.Popen(waits, stdin=subprocess.PIPE) for _ in range(2)]
-    try:
-        Meter(record, lambda: (1, os.getpid(), 1.0), {}).sample()
-    finally:
-        for worker in workers:
-            worker.communicate(b"\n")
+    # A run of its own: what runs this test may have a Spark with workers below it.
+    two = (
+        "import subprocess, sys\n"
+        "waits = [sys.executable, '-c', 'print(flush=True); input()']\n"
+        "pipe = subprocess.PIPE\n"
+        "workers = [subprocess.Popen(waits, stdin=pipe, stdout=pipe) for _ in range(2)]\n"
+        "for worker in workers: worker.stdout.readline()\n"
+        "print(flush=True); input()\n"
+        "for worker in workers: worker.communicate(b'\\n')\n"
+    )
+    record = Record(tmp_path / "resources.csv")
+    with subprocess.Popen([sys.executable, "-c", two], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        try:
+            assert run.stdout is not None
+            run.stdout.readline()
+            Meter(record, lambda: (1, run.pid, 1.0), {}).sample()
+        finally:
+            run.communicate(b"\n")
     record.close()
     (one,) = read(record.path)
     assert one["workers"] == 2
