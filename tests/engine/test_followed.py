@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
+from tailrace.changelog.filesystem import open_filesystem
 from tailrace.engine.followed import FILE
 from tailrace.engine.spec import Feed, Mirror
 from tailrace.model.errors import NeedsOperator, StateUnreadable
 from tailrace.sinks.delta.config import DeltaConfig
 from tailrace.sinks.delta.sink import DeltaSink
+from tailrace.spark.plans import PlanStore
 from tests.engine.test_pipeline import ORDERS, Collected, Setting, setting
 
 if TYPE_CHECKING:
@@ -21,12 +23,12 @@ __all__ = ["setting"]
 pytestmark = pytest.mark.spark
 
 
-def mirror(setting: Setting, target: str) -> Mirror:
-    return Mirror(ORDERS, target, DeltaSink(DeltaConfig(str(setting.directory / "lake"))))
+def mirror(setting: Setting, target: str, lake: str = "lake", called: str = "") -> Mirror:
+    return Mirror(ORDERS, target, DeltaSink(DeltaConfig(str(setting.directory / lake))), called=called)
 
 
-def rows(setting: Setting, target: str) -> list[tuple[Any, ...]]:
-    table = DeltaTable(str(setting.directory / "lake" / target)).to_pyarrow_table()
+def rows(setting: Setting, target: str, lake: str = "lake") -> list[tuple[Any, ...]]:
+    table = DeltaTable(str(setting.directory / lake / target)).to_pyarrow_table()
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
 
@@ -113,6 +115,46 @@ def test_a_fresh_snapshot_that_fails_on_its_way_is_asked_for_once_and_comes_agai
     setting.feed.before = lambda: None
     setting.once()
     assert setting.mirrored() == setting.shop.rows()
+    assert asked(setting) == 1
+
+
+def test_a_mirror_that_is_elsewhere_for_a_while_is_read_anew_there_and_back(setting: Setting) -> None:
+    # given a lake, and another one under the same names, while which a row changes and one goes
+    setting.shop.insert(0, 5)
+    setting.once()
+    setting.once(mirrors=(mirror(setting, "orders", "other"),))
+    assert rows(setting, "orders", "other") == setting.shop.rows()
+    setting.shop.run("UPDATE orders SET city = 'A' WHERE id = 1", "DELETE FROM orders WHERE id = 2")
+    setting.once(mirrors=(mirror(setting, "orders", "other"),))
+    # when it writes to the first one again, then that equals the table though nothing comes
+    setting.once()
+    assert setting.mirrored() == setting.shop.rows()
+    assert asked(setting) == 2
+
+
+def test_a_sink_that_is_only_called_otherwise_is_no_other_mirror(setting: Setting) -> None:
+    setting.shop.insert(0, 5)
+    setting.once(mirrors=(mirror(setting, "orders", called="lake"),))
+    setting.shop.insert(5, 6)
+    setting.once(mirrors=(mirror(setting, "orders", called="pond"),))
+    assert setting.mirrored() == setting.shop.rows()
+    assert asked(setting) == 0
+
+
+def test_a_snapshot_that_has_begun_is_not_taken_for_one_that_waits_for_a_new_mirror(setting: Setting) -> None:
+    # given a fresh snapshot whose batch was committed by a run that ended before it heard of that
+    setting.shop.insert(0, 5)
+    setting.once()
+    plans = PlanStore(*open_filesystem(str(setting.directory / "state")))
+    request = setting.directory / "state/requests" / f"{plans.request(ORDERS)}.json"
+    kept = request.read_bytes()
+    setting.once()
+    assert [op for op, _ in setting.feed.ops].count("s") == 2
+    request.write_bytes(kept)
+    assert plans.fresh() == {ORDERS}
+    # when another mirror comes, then it has all rows
+    setting.once(mirrors=(mirror(setting, "orders"), mirror(setting, "twice")))
+    assert rows(setting, "orders") == rows(setting, "twice") == setting.shop.rows()
     assert asked(setting) == 1
 
 

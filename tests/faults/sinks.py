@@ -59,6 +59,9 @@ class FaultyTable(TableSink):
         self._past: list[tuple[str, NetChanges, Progress]] = []
         self._held: tuple[str, NetChanges, Progress] | None = None
 
+    def place(self, target: str) -> str:
+        return self._inner.place(target)
+
     def ensure(self, target: str, table: TableSchema) -> None:
         self._inner.ensure(target, table)
 

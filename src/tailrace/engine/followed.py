@@ -7,9 +7,10 @@ missed their changes. Changes alone would leave it wrong for good, so its table 
 from __future__ import annotations
 
 import json
+import os.path
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from tailrace.changelog.filesystem import make_directory, open_filesystem
+from tailrace.changelog.filesystem import is_local, make_directory, open_filesystem
 from tailrace.changelog.statefile import read_state, write_state
 from tailrace.engine.progress import committed, logged
 from tailrace.engine.spec import Feed, Mirror
@@ -32,8 +33,11 @@ class Followed:
         self._fs, self._root = open_filesystem(state_dir)
         self._path = f"{self._root}/{FILE}"
         self._checkpoint = checkpoint
-        self._tables = dict([*_mirrors(mirrors), *_feeds(feeds)])
+        # Seen from the state directory, so that both can move together.
+        seen_from = self._root if is_local(self._fs) else ""
+        self._tables = dict([*_mirrors(mirrors, seen_from), *_feeds(feeds)])
         self._known: dict[str, int | None] = {}
+        self._lacking: dict[TableRef, str] = {}
 
     def lacking(self) -> dict[TableRef, str]:
         """The tables that must be read anew, each with one that lacks rows of it, in words."""
@@ -41,7 +45,7 @@ class Followed:
         if offset is None or known is None:
             # All begin with their tables; or a version wrote this state that had no record.
             return {}
-        batch, waiting = self._batch(), PlanStore(self._fs, self._root).fresh()
+        batch, waiting = self._batch(), self._waiting()
         found = {}
         for name, table in self._tables.items():
             cursor = offset.snapshots.get(str(table))
@@ -56,10 +60,14 @@ class Followed:
         return found
 
     def begin(self) -> dict[TableRef, str]:
-        """Before the first batch: remember who follows from here, and ask for what they lack."""
+        """Before the first batch: remember who follows from here, and ask for what they lack.
+
+        Called again after a failure, it also tells of what was asked for before that.
+        """
         lacking, batch = self.lacking(), self._batch()
         for table in lacking:
-            PlanStore(self._fs, self._root).request(table)
+            PlanStore(self._fs, self._root).request(table, remembered=True)
+        self._lacking.update(lacking)
         known = self._read()
         if known is None or logged(self._checkpoint) is None:
             known = dict.fromkeys(self._tables)
@@ -69,13 +77,19 @@ class Followed:
         }
         # Who is away for longer than this batch has missed something, and need not be known any more.
         self._save({**{name: left for name, left in away.items() if left == batch}, **here})
-        return lacking
+        return self._lacking
 
     def anew(self, tables: Collection[TableRef]) -> None:
         """A batch was written with which whole snapshots of these tables began: who is here has them."""
         fresh = {name: None for name, table in self._tables.items() if table in tables}
         if fresh.keys() - {name for name, left in self._known.items() if left is None}:
             self._save({**self._known, **fresh})
+
+    def _waiting(self) -> set[TableRef]:
+        """Whose whole snapshot is still to begin. An uncommitted batch comes again for who is here."""
+        last = committed(self._checkpoint)
+        begun = {cursor.plan for cursor in last[1].snapshots.values()} if last is not None else set()
+        return PlanStore(self._fs, self._root).fresh(begun)
 
     def _batch(self) -> int:
         last = committed(self._checkpoint)
@@ -101,9 +115,13 @@ def _whole(known: Mapping[str, int | None], name: str, batch: int) -> bool:
     return name in known and known[name] in (None, batch)
 
 
-def _mirrors(mirrors: Sequence[Mirror]) -> Iterator[tuple[str, TableRef]]:
+def _mirrors(mirrors: Sequence[Mirror], seen_from: str) -> Iterator[tuple[str, TableRef]]:
+    """By where they are: a sink may get another path, or another name."""
     for one in mirrors:
-        yield json.dumps(["mirror", one.called, one.target, str(one.table)]), one.table
+        place = one.sink.place(one.target)
+        if place and seen_from and "://" not in place:
+            place = os.path.relpath(place, seen_from)
+        yield json.dumps(["mirror", place or one.called, one.target, str(one.table)]), one.table
 
 
 def _feeds(feeds: Sequence[Feed]) -> Iterator[tuple[str, TableRef]]:

@@ -86,6 +86,13 @@ class Report:
 class TableSink(ABC):
     """Keeps tables in step. Calls for one target come in the order of their progress, replays aside."""
 
+    def place(self, target: str) -> str:  # noqa: ARG002
+        """Where the target is, a path or URI without secrets; nothing where the sink's name tells it.
+
+        A target at another place is another one, and has to get all of its rows.
+        """
+        return ""
+
     @abstractmethod
     def ensure(self, target: str, table: TableSchema) -> None:
         """Make sure that the target can take rows of `table`; ConfigError early where it never could.

@@ -32,6 +32,9 @@ class DeltaSink(TableSink):
         self._config = config
         self._targets: dict[str, DeltaTarget] = {}
 
+    def place(self, target: str) -> str:
+        return self._target(target).uri
+
     def ensure(self, target: str, table: TableSchema) -> None:
         _check(table)
         delta = self._target(target)
