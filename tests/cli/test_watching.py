@@ -192,3 +192,14 @@ def test_what_the_source_lives_with_is_shown_until_it_is_over() -> None:
     assert watch.look().trouble == "too much log"
     watch.event("source.notice.over", code="wal_budget", table=None)
     assert watch.look().trouble is None
+
+
+def test_that_a_table_is_read_anew_and_why_is_shown_until_it_comes() -> None:
+    watch = Watch(clock=Clock())
+    why = "the mirror late lacks rows of main.orders: it is new, or was left out for a while"
+    watch.event("snapshot.requested", table="main.orders", message=why)
+    assert watch.look().trouble == f"read anew: {why}"
+    watch.event("batch.written", rows=1, seconds=0.1, tables={"items": 1})
+    assert watch.look().trouble == f"read anew: {why}"
+    watch.event("batch.written", rows=1, seconds=0.1, tables={"orders": 1})
+    assert watch.look().trouble is None

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
 
 from tailrace.changelog.filesystem import open_filesystem
-from tailrace.engine.followed import FILE
+from tailrace.engine.followed import FILE, Followed
 from tailrace.engine.spec import Feed, Mirror
 from tailrace.model.errors import NeedsOperator, StateUnreadable
 from tailrace.sinks.delta.config import DeltaConfig
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.spark.plans import PlanStore
 from tests.engine.test_pipeline import ORDERS, Collected, Setting, setting
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["setting"]
 pytestmark = pytest.mark.spark
+
+
+class At(Collected):
+    """A feed whose receiver is somewhere."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    def place(self) -> str:
+        return self._url
 
 
 def mirror(setting: Setting, target: str, lake: str = "lake", called: str = "") -> Mirror:
@@ -130,6 +143,101 @@ def test_a_mirror_that_is_elsewhere_for_a_while_is_read_anew_there_and_back(sett
     setting.once()
     assert setting.mirrored() == setting.shop.rows()
     assert asked(setting) == 2
+
+
+def test_a_feed_whose_receiver_is_another_gets_existing_rows_there_and_back(setting: Setting) -> None:
+    setting.shop.insert(0, 2)
+    here, there = At("https://a.example.com/changes"), At("https://b.example.com/changes")
+    # when changes go to one receiver, to another one under the same name, and to the first one again
+    for sink, new, told in (
+        (here, 2, [("s", None), ("r", 0), ("r", 1)]),
+        (there, 2, [("s", None), ("r", 0), ("r", 1)]),
+        (there, 3, [("c", 2)]),
+        (here, 3, [("s", None), ("r", 0), ("r", 1), ("r", 2)]),
+        (here, 4, [("c", 3)]),
+    ):
+        setting.shop.insert(len(setting.shop.rows()), new)
+        sink.ops.clear()
+        setting.once(feeds=(Feed(frozenset({ORDERS}), sink, called="hook"),))
+        # then each has had every row
+        assert sink.ops == told
+
+
+def test_state_and_lake_that_are_moved_together_or_apart_are_the_same(setting: Setting) -> None:
+    setting.shop.insert(0, 5)
+    lake, state = "base/lake", {"stateDir": str(setting.directory / "base/state")}
+    setting.once(mirrors=(mirror(setting, "orders", lake),), options=state)
+    # when both are moved, and then the state alone
+    (setting.directory / "base").rename(setting.directory / "elsewhere")
+    lake, state = "elsewhere/lake", {"stateDir": str(setting.directory / "elsewhere/state")}
+    setting.shop.insert(5, 6)
+    setting.once(mirrors=(mirror(setting, "orders", lake),), options=state)
+    (setting.directory / "deep/down").mkdir(parents=True)
+    (setting.directory / "elsewhere/state").rename(setting.directory / "deep/down/state")
+    state = {"stateDir": str(setting.directory / "deep/down/state")}
+    setting.shop.insert(6, 7)
+    setting.once(mirrors=(mirror(setting, "orders", lake),), options=state)
+    # then nothing is read anew, by a link neither
+    (setting.directory / "link").symlink_to(setting.directory / "elsewhere")
+    setting.shop.insert(7, 8)
+    setting.once(mirrors=(mirror(setting, "orders", "link/lake"),), options=state)
+    assert asked(setting) == 0
+    assert rows(setting, "orders", lake) == setting.shop.rows()
+
+
+def test_a_run_that_is_refused_leaves_the_record_as_it_is(setting: Setting) -> None:
+    setting.shop.insert(0, 5)
+    setting.once()
+    # given a run without the mirror that has written nothing yet, and one with it that is refused
+    pipeline = setting.make(mirrors=())
+    run = threading.Thread(target=pipeline.run, daemon=True)
+    run.start()
+    wait_until(lambda: setting.observer.count("pipeline.started") == 2, what="the query")
+    state, checkpoint = (str(setting.directory / name) for name in ("state", "checkpoint"))
+    assert Followed(state, checkpoint, (mirror(setting, "orders"),), ()).begin() == {}
+    # when changes come
+    setting.shop.run("UPDATE orders SET city = 'A' WHERE id = 1", "DELETE FROM orders WHERE id = 2")
+    wait_until(lambda: setting.feed.ops[-1] == ("d", 2), what="the changes")
+    pipeline.request_stop()
+    run.join(60)
+    # then it is known that the mirror lacks them
+    setting.once()
+    assert setting.mirrored() == setting.shop.rows()
+    assert asked(setting) == 1
+
+
+def test_what_another_run_wrote_after_the_look_is_asked_for_with_the_first_batch(
+    setting: Setting,
+) -> None:
+    # given a run with a mirror that has looked, and one without it that wrote before the first began
+    setting.shop.insert(0, 5)
+    setting.once()
+    state, checkpoint = (str(setting.directory / name) for name in ("state", "checkpoint"))
+    followed = Followed(state, checkpoint, (mirror(setting, "orders"),), ())
+    assert followed.begin() == {}
+    setting.shop.run("DELETE FROM orders WHERE id = 2")
+    setting.once(mirrors=())
+    # then its first batch asks for the table, once, and until that is read nobody takes the mirror for whole
+    assert list(followed.settle()) == [ORDERS]
+    assert followed.settle() == {}
+    assert Followed(state, checkpoint, (mirror(setting, "orders"),), ()).begin() == {}
+    setting.once()
+    assert setting.mirrored() == setting.shop.rows()
+
+
+def test_a_process_that_thaws_leaves_the_record_of_its_successor(setting: Setting) -> None:
+    # given a process, frozen in a batch with which a snapshot began, and a successor without the mirror
+    setting.shop.insert(0, 5)
+    setting.once(mirrors=())
+    state, checkpoint = (str(setting.directory / name) for name in ("state", "checkpoint"))
+    frozen = Followed(state, checkpoint, (mirror(setting, "orders"),), ())
+    assert list(frozen.settle()) == [ORDERS]
+    setting.shop.insert(5, 6)
+    setting.once(mirrors=())
+    record = (setting.directory / "state" / FILE).read_bytes()
+    # when it goes on
+    frozen.anew({ORDERS})
+    assert (setting.directory / "state" / FILE).read_bytes() == record
 
 
 def test_a_sink_that_is_only_called_otherwise_is_no_other_mirror(setting: Setting) -> None:

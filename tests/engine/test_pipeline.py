@@ -76,6 +76,7 @@ class Setting:
             "stateDir": str(self.directory / "state"),
             "view": "packed",
             "consumer": "test",
+            **changes.pop("options", {}),
         }
         settings: dict[str, Any] = {
             "mirrors": (Mirror(ORDERS, "orders", DeltaSink(DeltaConfig(str(self.directory / "lake")))),),

@@ -129,10 +129,8 @@ class Watch:
                 case "sink.retry":
                     self._state = "Waiting for a sink"
                     self._retry = str(fields["message"]), self.clock() + float(fields["seconds"])
-                case "source.notice":
-                    self._notices[fields["code"], fields["table"]] = str(fields["message"])
-                case "source.notice.over":
-                    self._notices.pop((fields["code"], fields["table"]), None)
+                case "source.notice" | "source.notice.over" | "snapshot.requested":
+                    self._notice(name, fields)
                 case "pipeline.stopped":
                     self._state = "Stopped"
 
@@ -162,6 +160,15 @@ class Watch:
                 indexes={name: IndexCount(**vars(count)) for name, count in self._indexes.items()},
             )
 
+    def _notice(self, name: str, fields: dict[str, Any]) -> None:
+        message = str(fields.get("message"))
+        if name == "snapshot.requested":
+            self._notices[name, _name(str(fields["table"]))] = f"read anew: {message}"
+        elif name == "source.notice":
+            self._notices[fields["code"], fields["table"]] = message
+        else:
+            self._notices.pop((fields["code"], fields["table"]), None)
+
     def _trouble(self, now: float) -> str | None:
         if self._retry is None:
             return "; ".join(self._notices.values()) or None
@@ -183,6 +190,7 @@ class Watch:
         self._recent.append((now, int(fields["rows"])))
         for table, rows in fields["tables"].items():
             self._count(table).changes += rows
+            self._notices.pop(("snapshot.requested", table), None)
         self._last = (now, float(fields["seconds"]))
         self._state = "Running"
 

@@ -2,6 +2,11 @@
 
 One that is new to a table whose snapshot is over lacks its rows, and one that was away for some batches has
 missed their changes. Changes alone would leave it wrong for good, so its table is read anew for it.
+
+    begin, before the query ─▶ settle, with the first batch ─▶ anew, behind every batch
+
+Only who writes a batch owns the state, so only then the record is written: a run that is refused leaves it as
+it is.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import json
 import os.path
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tailrace.changelog.filesystem import is_local, make_directory, open_filesystem
 from tailrace.changelog.statefile import read_state, write_state
@@ -21,8 +27,17 @@ from tailrace.spark.plans import PlanStore
 FILE, KIND = "followed.json", "followed"
 
 
+@dataclass(frozen=True)
+class _Target:
+    """A mirror or feed of a table. Each of its names stands for it."""
+
+    table: TableRef
+    names: tuple[str, ...]
+    called: str
+
+
 class Followed:
-    """The mirrors and feeds of one pipeline. Written between two batches, or by the thread that writes them.
+    """The mirrors and feeds of one pipeline.
 
     What follows is on record with None, what was left out with the last batch that was committed before.
     """
@@ -33,57 +48,70 @@ class Followed:
         self._fs, self._root = open_filesystem(state_dir)
         self._path = f"{self._root}/{FILE}"
         self._checkpoint = checkpoint
-        # Seen from the state directory, so that both can move together.
-        seen_from = self._root if is_local(self._fs) else ""
-        self._tables = dict([*_mirrors(mirrors, seen_from), *_feeds(feeds)])
-        self._known: dict[str, int | None] = {}
-        self._lacking: dict[TableRef, str] = {}
+        seen_from = os.path.realpath(self._root) if is_local(self._fs) else ""
+        self._targets = (*_mirrors(mirrors, seen_from), *_feeds(feeds, seen_from))
+        self._asked: dict[TableRef, str] = {}
+        self._saved: dict[str, int | None] | None = None
 
-    def lacking(self) -> dict[TableRef, str]:
-        """The tables that must be read anew, each with one that lacks rows of it, in words."""
+    def begin(self) -> dict[TableRef, str]:
+        """Ask for the tables of which something lacks rows; each with what lacks them, in words.
+
+        Called again after a failure, it also tells of what was asked for before that.
+        """
+        for table, why in self._lacking().items():
+            PlanStore(self._fs, self._root).request(table, remembered=True)
+            self._asked[table] = why
+        return self._asked
+
+    def settle(self) -> dict[TableRef, str]:
+        """Before the first batch is written: remember who follows from here, and who does not.
+
+        What another run did since `begin` is asked for now.
+        """
+        if self._saved is not None:
+            return {}
+        asked, batch = set(self._asked), self._batch()
+        late = {table: why for table, why in self.begin().items() if table not in asked}
+        names = {name for target in self._targets for name in target.names}
+        known = self._read()
+        if known is None:
+            # All begin with their tables; or a version wrote this state that had no record.
+            known = dict.fromkeys(names)
+        here = {name: None for one in self._targets if _whole(known, one.names, batch) for name in one.names}
+        away = {name: batch if left is None else left for name, left in known.items() if name not in names}
+        # Who is away for longer than this batch has missed something, and need not be known any more.
+        self._save({**{name: left for name, left in away.items() if left == batch}, **here})
+        return late
+
+    def anew(self, tables: Collection[TableRef]) -> None:
+        """A batch was written with which whole snapshots of these tables began: who is here has them."""
+        known = self._saved or {}
+        fresh: dict[str, int | None] = {
+            name: None for one in self._targets if one.table in tables for name in one.names
+        }
+        # A process that was frozen may find the record of another, which has gone on since.
+        if fresh.keys() - {name for name, left in known.items() if left is None} and self._read() == known:
+            self._save({**known, **fresh})
+
+    def _lacking(self) -> dict[TableRef, str]:
         offset, known = logged(self._checkpoint), self._read()
         if offset is None or known is None:
-            # All begin with their tables; or a version wrote this state that had no record.
             return {}
         batch, waiting = self._batch(), self._waiting()
         found = {}
-        for name, table in self._tables.items():
-            cursor = offset.snapshots.get(str(table))
+        for one in self._targets:
+            cursor = offset.snapshots.get(str(one.table))
             # One whose snapshot is still to come gets it from its beginning.
             if (
                 cursor is not None
                 and cursor.whole
-                and table not in waiting
-                and not _whole(known, name, batch)
+                and one.table not in waiting
+                and not _whole(known, one.names, batch)
             ):
-                found[table] = _words(name)
+                found[one.table] = (
+                    f"{one.called} lacks rows of {one.table}: it is new, or was left out for a while"
+                )
         return found
-
-    def begin(self) -> dict[TableRef, str]:
-        """Before the first batch: remember who follows from here, and ask for what they lack.
-
-        Called again after a failure, it also tells of what was asked for before that.
-        """
-        lacking, batch = self.lacking(), self._batch()
-        for table in lacking:
-            PlanStore(self._fs, self._root).request(table, remembered=True)
-        self._lacking.update(lacking)
-        known = self._read()
-        if known is None or logged(self._checkpoint) is None:
-            known = dict.fromkeys(self._tables)
-        here = {name: None for name in self._tables if _whole(known, name, batch)}
-        away = {
-            name: batch if left is None else left for name, left in known.items() if name not in self._tables
-        }
-        # Who is away for longer than this batch has missed something, and need not be known any more.
-        self._save({**{name: left for name, left in away.items() if left == batch}, **here})
-        return self._lacking
-
-    def anew(self, tables: Collection[TableRef]) -> None:
-        """A batch was written with which whole snapshots of these tables began: who is here has them."""
-        fresh = {name: None for name, table in self._tables.items() if table in tables}
-        if fresh.keys() - {name for name, left in self._known.items() if left is None}:
-            self._save({**self._known, **fresh})
 
     def _waiting(self) -> set[TableRef]:
         """Whose whole snapshot is still to begin. An uncommitted batch comes again for who is here."""
@@ -99,7 +127,7 @@ class Followed:
         if known != self._read():
             make_directory(self._fs, self._root)
             write_state(self._fs, self._path, KIND, {"targets": known})
-        self._known = known
+        self._saved = known
 
     def _read(self) -> dict[str, int | None] | None:
         body = read_state(self._fs, self._path, KIND)
@@ -110,28 +138,33 @@ class Followed:
         return dict(body["targets"])
 
 
-def _whole(known: Mapping[str, int | None], name: str, batch: int) -> bool:
-    """Whether it has had everything up to this batch."""
-    return name in known and known[name] in (None, batch)
+def _whole(known: Mapping[str, int | None], names: Collection[str], batch: int) -> bool:
+    """Whether what has one of these names has had everything up to this batch."""
+    return any(name in known and known[name] in (None, batch) for name in names)
 
 
-def _mirrors(mirrors: Sequence[Mirror], seen_from: str) -> Iterator[tuple[str, TableRef]]:
-    """By where they are: a sink may get another path, or another name."""
+def _mirrors(mirrors: Sequence[Mirror], seen_from: str) -> Iterator[_Target]:
     for one in mirrors:
-        place = one.sink.place(one.target)
-        if place and seen_from and "://" not in place:
-            place = os.path.relpath(place, seen_from)
-        yield json.dumps(["mirror", place or one.called, one.target, str(one.table)]), one.table
+        places = _places(one.sink.place(one.target), seen_from) or (one.called,)
+        names = tuple(json.dumps(["mirror", place, one.target, str(one.table)]) for place in places)
+        yield _Target(one.table, names, f"the mirror {one.target}")
 
 
-def _feeds(feeds: Sequence[Feed]) -> Iterator[tuple[str, TableRef]]:
+def _feeds(feeds: Sequence[Feed], seen_from: str) -> Iterator[_Target]:
     """Those that are to have existing rows first."""
     for feed in feeds:
+        places = _places(feed.sink.place(), seen_from) or (feed.called,)
         for table in feed.tables if feed.snapshot else ():
-            yield json.dumps(["feed", feed.called, "", str(table)]), table
+            names = tuple(json.dumps(["feed", place, "", str(table)]) for place in places)
+            yield _Target(table, names, f"the feed {feed.called}")
 
 
-def _words(name: str) -> str:
-    kind, called, target, table = json.loads(name)
-    who = f"the mirror {target}" if kind == "mirror" else f"the feed {called}"
-    return f"{who} lacks rows of {table}: it is new, or was left out for a while"
+def _places(place: str, seen_from: str) -> tuple[str, ...]:
+    """By what a place is known: on a disk also as the state directory sees it, for both may be moved.
+
+    A sink may get another name. Nothing where only that tells it.
+    """
+    if not place or ("://" in place and not place.startswith("file:")):
+        return (place,) if place else ()
+    path = os.path.realpath(open_filesystem(place)[1])
+    return (path, os.path.relpath(path, seen_from)) if seen_from else (path,)

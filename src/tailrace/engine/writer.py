@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,7 +34,7 @@ from tailrace.model.change import ChangeBatch, Op
 from tailrace.model.errors import DataError, NeedsOperator, SchemaDrift, Transient
 from tailrace.model.evolve import drift
 from tailrace.model.net import net
-from tailrace.model.table import SchemaChange, shell_name
+from tailrace.model.table import SchemaChange, TableRef, shell_name
 from tailrace.runtime.backoff import Backoff
 from tailrace.runtime.observer import Observer
 from tailrace.sinks.contract import DocumentReport, Progress, Report
@@ -118,8 +118,7 @@ class BatchWriter:
         self.hold_ups.begin()
         if state := self._spec.options.get("stateDir"):
             self._followed = Followed(state, self._spec.checkpoint, self._spec.mirrors, self._spec.feeds)
-            for table, why in self._patiently(self._followed.begin).items():
-                self._observer.event("snapshot.requested", table=str(table), message=why)
+            self._tell_requested(self._patiently(self._followed.begin))
         if self._indexes is not None:
             indexes = self._indexes
             self._patiently(lambda: indexes.prepare(logged(self._spec.checkpoint)))
@@ -151,6 +150,8 @@ class BatchWriter:
             if self._indexes is not None and self._indexes.asked:
                 self._indexes.rest(logged(self._spec.checkpoint), self._patiently)
             return
+        if self._followed is not None:
+            self._tell_requested(self._followed.settle())
         progress = self._seen.settle(found.progress, found.seen)
         expected = sum(_counts(found.batches).values()) + sum(window.rows for window in found.windows)
         self._observer.event("batch.started", batch=number, rows=expected)
@@ -309,6 +310,10 @@ class BatchWriter:
 
     def _plans(self) -> PlanStore:
         return PlanStore(*open_filesystem(self._spec.options["stateDir"]))
+
+    def _tell_requested(self, tables: Mapping[TableRef, str]) -> None:
+        for table, why in tables.items():
+            self._observer.event("snapshot.requested", table=str(table), message=why)
 
     def _waiting(self, sink: str, message: str, seconds: float) -> None:
         self.hold_ups.waiting(sink, message)

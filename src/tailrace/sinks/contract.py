@@ -129,6 +129,13 @@ class TableSink(ABC):
 class FeedSink(ABC):
     """Passes changes on, tables interleaved in (position, seq) order within each call."""
 
+    def place(self) -> str:
+        """Where its receiver is, a path or URI without secrets; nothing where the sink's name tells it.
+
+        A receiver at another place is another one: where it is to have existing rows, it has to get them.
+        """
+        return ""
+
     @abstractmethod
     def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
         """Send the changes of one micro-batch, of any number of tables."""

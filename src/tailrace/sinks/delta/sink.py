@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tailrace.model.errors import ConfigError, DataError, SchemaDrift, Transient, UsageError
 from tailrace.model.net import NetChanges
+from tailrace.model.secret import mask_url
 from tailrace.model.table import TableSchema
 from tailrace.sinks.contract import Progress, Report, TableSink
 from tailrace.sinks.delta.client import Conflict, DeltaTarget
@@ -33,7 +34,7 @@ class DeltaSink(TableSink):
         self._targets: dict[str, DeltaTarget] = {}
 
     def place(self, target: str) -> str:
-        return self._target(target).uri
+        return mask_url(self._target(target).uri)
 
     def ensure(self, target: str, table: TableSchema) -> None:
         _check(table)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from tailrace.model.change import ChangeBatch
 from tailrace.model.errors import Transient
 from tailrace.model.render import lines
+from tailrace.model.secret import mask_url
 from tailrace.sinks.contract import FeedSink, Progress, Report
 from tailrace.sinks.http.client import HttpClient
 from tailrace.sinks.http.config import HttpConfig
@@ -30,6 +31,9 @@ class HttpSink(FeedSink):
         self._sleep = sleep or self._hurried.wait
         self._not_before = 0.0
         self._waiting: Callable[[str, float], None] | None = None
+
+    def place(self) -> str:
+        return mask_url(self._config.url)
 
     def write(self, batches: Sequence[ChangeBatch], progress: Progress) -> Report:
         now = time.monotonic()
