@@ -199,7 +199,7 @@ def test_that_a_table_is_read_anew_and_why_is_shown_until_it_comes() -> None:
     why = "the mirror late lacks rows of main.orders: it is new, or was left out for a while"
     watch.event("snapshot.requested", table="main.orders", message=why)
     assert watch.look().trouble == f"read anew: {why}"
-    watch.event("batch.written", rows=1, seconds=0.1, tables={"items": 1})
+    watch.event("batch.written", rows=1, seconds=0.1, tables={"orders": 1}, anew=["main.items"])
     assert watch.look().trouble == f"read anew: {why}"
-    watch.event("batch.written", rows=1, seconds=0.1, tables={"orders": 1})
+    watch.event("batch.written", rows=1, seconds=0.1, tables={"orders": 1}, anew=["main.orders"])
     assert watch.look().trouble is None

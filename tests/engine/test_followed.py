@@ -12,6 +12,7 @@ from tailrace.changelog.filesystem import open_filesystem
 from tailrace.engine.followed import FILE, Followed
 from tailrace.engine.spec import Feed, Mirror
 from tailrace.model.errors import NeedsOperator, StateUnreadable
+from tailrace.model.table import TableRef
 from tailrace.sinks.delta.config import DeltaConfig
 from tailrace.sinks.delta.sink import DeltaSink
 from tailrace.spark.plans import PlanStore
@@ -230,7 +231,8 @@ def test_a_process_that_thaws_leaves_the_record_of_its_successor(setting: Settin
     setting.shop.insert(0, 5)
     setting.once(mirrors=())
     state, checkpoint = (str(setting.directory / name) for name in ("state", "checkpoint"))
-    frozen = Followed(state, checkpoint, (mirror(setting, "orders"),), ())
+    feeds = (Feed(frozenset({ORDERS}), setting.feed),)
+    frozen = Followed(state, checkpoint, (mirror(setting, "orders"),), feeds)
     assert list(frozen.settle()) == [ORDERS]
     setting.shop.insert(5, 6)
     setting.once(mirrors=())
@@ -238,6 +240,58 @@ def test_a_process_that_thaws_leaves_the_record_of_its_successor(setting: Settin
     # when it goes on
     frozen.anew({ORDERS})
     assert (setting.directory / "state" / FILE).read_bytes() == record
+
+
+def test_a_table_that_is_new_is_read_once_for_what_is_new_with_it(setting: Setting) -> None:
+    # given a pipeline that goes on, and another table that comes to it with a feed and a mirror
+    setting.shop.insert(0, 2)
+    setting.once()
+    setting.shop.run("CREATE TABLE items (id INTEGER PRIMARY KEY)", "INSERT INTO items VALUES (7)")
+    items, added = TableRef("main", "items"), Collected()
+    sink = DeltaSink(DeltaConfig(str(setting.directory / "lake")))
+    more: dict[str, Any] = {
+        "feeds": (Feed(frozenset({ORDERS}), setting.feed), Feed(frozenset({items}), added, called="added")),
+        "mirrors": (mirror(setting, "orders"), Mirror(items, "items", sink)),
+        "options": {"tables": "orders,items"},
+    }
+    for _ in range(2):
+        setting.once(**more)
+    # then its snapshot, which comes by itself, is the only one
+    assert added.ops == [("s", None), ("r", 7)]
+    assert rows(setting, "items") == [(7,)]
+    assert asked(setting) == 0
+
+
+def test_a_feed_that_comes_before_there_were_changes_gets_existing_rows(setting: Setting) -> None:
+    # given a quiet source, of which a feed is to have what is new
+    setting.shop.insert(0, 2)
+    changes = Feed(frozenset({ORDERS}), setting.feed, snapshot=False)
+    latest = {"startingOffsets": "latest"}
+    setting.once(mirrors=(), feeds=(changes,), options=latest)
+    # when one comes that is to have everything
+    late = Collected()
+    both = (changes, Feed(frozenset({ORDERS}), late, called="late"))
+    setting.once(mirrors=(), feeds=both, options=latest)
+    setting.shop.insert(2, 3)
+    setting.once(mirrors=(), feeds=both, options=latest)
+    assert late.ops == [("s", None), ("r", 0), ("r", 1), ("c", 2)]
+    assert asked(setting) == 1
+
+
+def test_nothing_of_a_receivers_url_is_written_down(setting: Setting) -> None:
+    hook = At("https://hooks.example.com/services/canary-in-a-path?sig=canary-in-a-query")
+    setting.once(feeds=(Feed(frozenset({ORDERS}), hook, called="hook"),))
+    assert "canary" not in (setting.directory / "state" / FILE).read_text()
+
+
+def test_a_bucket_at_another_endpoint_is_another_place() -> None:
+    def place(options: dict[str, str]) -> str:
+        return DeltaSink(DeltaConfig("s3://lake", storage_options=options)).place("orders")
+
+    here = place({"AWS_ENDPOINT_URL": "http://a.example.com", "AWS_SECRET_ACCESS_KEY": "canary"})
+    assert here != place({"AWS_ENDPOINT_URL": "http://b.example.com", "AWS_SECRET_ACCESS_KEY": "canary"})
+    assert here == place({"aws_endpoint_url": "http://a.example.com", "AWS_SECRET_ACCESS_KEY": "rotated"})
+    assert "canary" not in here
 
 
 def test_a_sink_that_is_only_called_otherwise_is_no_other_mirror(setting: Setting) -> None:

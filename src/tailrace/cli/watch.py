@@ -190,7 +190,8 @@ class Watch:
         self._recent.append((now, int(fields["rows"])))
         for table, rows in fields["tables"].items():
             self._count(table).changes += rows
-            self._notices.pop(("snapshot.requested", table), None)
+        for table in fields.get("anew", ()):
+            self._notices.pop(("snapshot.requested", _name(table)), None)
         self._last = (now, float(fields["seconds"]))
         self._state = "Running"
 

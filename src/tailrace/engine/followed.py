@@ -11,17 +11,20 @@ it is.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os.path
+import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.changelog.filesystem import is_local, make_directory, open_filesystem
 from tailrace.changelog.statefile import read_state, write_state
-from tailrace.engine.progress import committed, logged
+from tailrace.engine.progress import committed
 from tailrace.engine.spec import Feed, Mirror
 from tailrace.model.errors import StateUnreadable
 from tailrace.model.table import TableRef
+from tailrace.spark.offsets import Offset
 from tailrace.spark.plans import PlanStore
 
 FILE, KIND = "followed.json", "followed"
@@ -51,7 +54,8 @@ class Followed:
         seen_from = os.path.realpath(self._root) if is_local(self._fs) else ""
         self._targets = (*_mirrors(mirrors, seen_from), *_feeds(feeds, seen_from))
         self._asked: dict[TableRef, str] = {}
-        self._saved: dict[str, int | None] | None = None
+        self._run = uuid.uuid4().hex
+        self._known: dict[str, int | None] | None = None
 
     def begin(self) -> dict[TableRef, str]:
         """Ask for the tables of which something lacks rows; each with what lacks them, in words.
@@ -63,20 +67,22 @@ class Followed:
             self._asked[table] = why
         return self._asked
 
-    def settle(self) -> dict[TableRef, str]:
+    def settle(self, *, empty: bool = False) -> dict[TableRef, str]:
         """Before the first batch is written: remember who follows from here, and who does not.
 
-        What another run did since `begin` is asked for now.
+        An `empty` batch is one that nobody misses: with it only a first record is made, so that who comes
+        before there are changes is known to be new. What another run did since `begin` is asked for now.
         """
-        if self._saved is not None:
+        if self._known is not None:
+            return {}
+        before = self._read()
+        if empty and before is not None:
             return {}
         asked, batch = set(self._asked), self._batch()
         late = {table: why for table, why in self.begin().items() if table not in asked}
         names = {name for target in self._targets for name in target.names}
-        known = self._read()
-        if known is None:
-            # All begin with their tables; or a version wrote this state that had no record.
-            known = dict.fromkeys(names)
+        # Without a record all begin with their tables; or a version wrote this state that had none.
+        known = dict.fromkeys(names) if before is None else before[1]
         here = {name: None for one in self._targets if _whole(known, one.names, batch) for name in one.names}
         away = {name: batch if left is None else left for name, left in known.items() if name not in names}
         # Who is away for longer than this batch has missed something, and need not be known any more.
@@ -85,19 +91,22 @@ class Followed:
 
     def anew(self, tables: Collection[TableRef]) -> None:
         """A batch was written with which whole snapshots of these tables began: who is here has them."""
-        known = self._saved or {}
+        known = self._known or {}
         fresh: dict[str, int | None] = {
             name: None for one in self._targets if one.table in tables for name in one.names
         }
-        # A process that was frozen may find the record of another, which has gone on since.
-        if fresh.keys() - {name for name, left in known.items() if left is None} and self._read() == known:
-            self._save({**known, **fresh})
+        if fresh.keys() - {name for name, left in known.items() if left is None}:
+            before = self._read()
+            # A process that was frozen may find the record of another, which has gone on since.
+            if before is not None and before[0] == self._run:
+                self._save({**known, **fresh})
 
     def _lacking(self) -> dict[TableRef, str]:
-        offset, known = logged(self._checkpoint), self._read()
-        if offset is None or known is None:
+        last, before = committed(self._checkpoint), self._read()
+        if last is None or before is None:
             return {}
-        batch, waiting = self._batch(), self._waiting()
+        # Of a batch that is not committed everything comes again, and to all who are here.
+        (batch, offset), known, waiting = last, before[1], self._waiting(last[1])
         found = {}
         for one in self._targets:
             cursor = offset.snapshots.get(str(one.table))
@@ -113,10 +122,9 @@ class Followed:
                 )
         return found
 
-    def _waiting(self) -> set[TableRef]:
-        """Whose whole snapshot is still to begin. An uncommitted batch comes again for who is here."""
-        last = committed(self._checkpoint)
-        begun = {cursor.plan for cursor in last[1].snapshots.values()} if last is not None else set()
+    def _waiting(self, end: Offset) -> set[TableRef]:
+        """Whose whole snapshot is still to begin behind this end."""
+        begun = {cursor.plan for cursor in end.snapshots.values()}
         return PlanStore(self._fs, self._root).fresh(begun)
 
     def _batch(self) -> int:
@@ -124,18 +132,18 @@ class Followed:
         return -1 if last is None else last[0]
 
     def _save(self, known: dict[str, int | None]) -> None:
-        if known != self._read():
-            make_directory(self._fs, self._root)
-            write_state(self._fs, self._path, KIND, {"targets": known})
-        self._saved = known
+        make_directory(self._fs, self._root)
+        write_state(self._fs, self._path, KIND, {"run": self._run, "targets": known})
+        self._known = known
 
-    def _read(self) -> dict[str, int | None] | None:
-        body = read_state(self._fs, self._path, KIND)
-        if body is None:
-            return None
-        if not isinstance(body.get("targets"), dict):
-            raise StateUnreadable("the record of mirrors and feeds lacks fields", place=self._path)
-        return dict(body["targets"])
+    def _read(self) -> tuple[str, dict[str, int | None]] | None:
+        """Which run wrote the record, and what of."""
+        match read_state(self._fs, self._path, KIND):
+            case None:
+                return None
+            case {"run": str(run), "targets": dict(targets)}:
+                return run, targets
+        raise StateUnreadable("the record of mirrors and feeds lacks fields", place=self._path)
 
 
 def _whole(known: Mapping[str, int | None], names: Collection[str], batch: int) -> bool:
@@ -146,7 +154,7 @@ def _whole(known: Mapping[str, int | None], names: Collection[str], batch: int) 
 def _mirrors(mirrors: Sequence[Mirror], seen_from: str) -> Iterator[_Target]:
     for one in mirrors:
         places = _places(one.sink.place(one.target), seen_from) or (one.called,)
-        names = tuple(json.dumps(["mirror", place, one.target, str(one.table)]) for place in places)
+        names = tuple(_name("mirror", place, one.target, str(one.table)) for place in places)
         yield _Target(one.table, names, f"the mirror {one.target}")
 
 
@@ -155,8 +163,13 @@ def _feeds(feeds: Sequence[Feed], seen_from: str) -> Iterator[_Target]:
     for feed in feeds:
         places = _places(feed.sink.place(), seen_from) or (feed.called,)
         for table in feed.tables if feed.snapshot else ():
-            names = tuple(json.dumps(["feed", place, "", str(table)]) for place in places)
+            names = tuple(_name("feed", place, str(table)) for place in places)
             yield _Target(table, names, f"the feed {feed.called}")
+
+
+def _name(*parts: str) -> str:
+    """What it is known by: of a receiver's URL any part may be secret, so it is not written down."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _places(place: str, seen_from: str) -> tuple[str, ...]:

@@ -146,12 +146,12 @@ class BatchWriter:
     def _write(self, frame: DataFrame, number: int) -> None:
         begun = time.monotonic()
         found = received(frame.toArrow(), self._spec.name, self._changelog)
+        if self._followed is not None:
+            self._tell_requested(self._followed.settle(empty=found is None))
         if found is None:
             if self._indexes is not None and self._indexes.asked:
                 self._indexes.rest(logged(self._spec.checkpoint), self._patiently)
             return
-        if self._followed is not None:
-            self._tell_requested(self._followed.settle())
         progress = self._seen.settle(found.progress, found.seen)
         expected = sum(_counts(found.batches).values()) + sum(window.rows for window in found.windows)
         self._observer.event("batch.started", batch=number, rows=expected)
@@ -172,6 +172,7 @@ class BatchWriter:
             position=progress.end,
             seconds=time.monotonic() - begun,
             tables=dict(total.tables),
+            anew=sorted(map(str, found.anew)),
             written=total.written,
             deleted=total.deleted,
             documents=total.documents,

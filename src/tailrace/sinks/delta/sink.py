@@ -23,6 +23,8 @@ from tailrace.sinks.delta.client import Conflict, DeltaTarget
 from tailrace.sinks.delta.config import DeltaConfig
 from tailrace.sinks.delta.encode import lacking, merge_source, typed
 
+_TELLS_PLACE = ("endpoint", "endpoint_url", "account_name")
+
 
 class DeltaSink(TableSink):
     """Mirrors tables under `config.path`."""
@@ -34,7 +36,14 @@ class DeltaSink(TableSink):
         self._targets: dict[str, DeltaTarget] = {}
 
     def place(self, target: str) -> str:
-        return mask_url(self._target(target).uri)
+        uri = mask_url(self._target(target).uri)
+        # A bucket of the same name at another endpoint is another one.
+        where = {
+            name.lower(): value
+            for name, value in self._config.storage_options.items()
+            if name.lower().endswith(_TELLS_PLACE)
+        }
+        return " ".join([uri, *(f"{name}={mask_url(value)}" for name, value in sorted(where.items()))])
 
     def ensure(self, target: str, table: TableSchema) -> None:
         _check(table)
