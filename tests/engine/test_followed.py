@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from tailrace.changelog.filesystem import open_filesystem
 from tailrace.engine.followed import FILE, Followed
 from tailrace.engine.spec import Feed, Mirror
-from tailrace.model.errors import NeedsOperator, StateUnreadable
+from tailrace.model.errors import NeedsOperator, StateUnreadable, Transient
 from tailrace.model.table import TableRef
 from tailrace.sinks.delta.config import DeltaConfig
 from tailrace.sinks.delta.sink import DeltaSink
@@ -278,13 +278,99 @@ def test_a_feed_that_comes_before_there_were_changes_gets_existing_rows(setting:
     assert asked(setting) == 1
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_feed_that_comes_after_a_kill_in_the_first_batch_gets_existing_rows(
+    setting: Setting, recorded: bool
+) -> None:
+    # given a feed that is to have what is new, whose first batch was logged, and not committed
+    setting.shop.insert(0, 2)
+    changes = Feed(frozenset({ORDERS}), setting.feed, snapshot=False)
+    latest = {"startingOffsets": "latest"}
+    setting.once(mirrors=(), feeds=(changes,), options=latest)
+    (setting.directory / "checkpoint/commits/0").unlink()
+    if not recorded:
+        (setting.directory / "state" / FILE).unlink()
+    # when one comes that is to have everything
+    late = Collected()
+    both = (changes, Feed(frozenset({ORDERS}), late, called="late"))
+    for _ in range(2):
+        setting.once(mirrors=(), feeds=both, options=latest)
+    setting.shop.insert(2, 3)
+    setting.once(mirrors=(), feeds=both, options=latest)
+    # then it has, once
+    assert late.ops == [("s", None), ("r", 0), ("r", 1), ("c", 2)]
+    assert asked(setting) == 1
+
+
+def test_receivers_at_one_place_that_a_header_tells_apart_get_existing_rows_each(setting: Setting) -> None:
+    setting.shop.insert(0, 2)
+    one, two = At("https://in.example.com/collect"), At("https://in.example.com/collect")
+    feeds = [Feed(frozenset({ORDERS}), sink, called=name) for sink, name in ((one, "one"), (two, "two"))]
+    everything = [("s", None), ("r", 0), ("r", 1)]
+    # when one is there, then both, both again, and one of them
+    setting.once(feeds=feeds[:1])
+    assert one.ops == everything
+    for _ in range(2):
+        setting.once(feeds=feeds)
+    assert two.ops == everything
+    for feed in feeds:
+        setting.once(feeds=(feed,))
+    # then nobody was read to for want of a name
+    assert asked(setting) == 1
+
+
+def test_two_feeds_that_nothing_tells_apart_are_not_read_to_again_and_again(setting: Setting) -> None:
+    setting.shop.insert(0, 2)
+    feeds = [Feed(frozenset({ORDERS}), Collected(), called="same") for _ in range(2)]
+    for _ in range(2):
+        setting.once(feeds=feeds)
+    assert asked(setting) == 0
+
+
+def test_a_place_of_another_kind_is_no_path_of_this_directory(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feeds = (Feed(frozenset({ORDERS}), At("kafka:broker/topic")),)
+    setting.once(feeds=feeds)
+    (setting.directory / "elsewhere").mkdir()
+    monkeypatch.chdir(setting.directory / "elsewhere")
+    setting.once(feeds=feeds)
+    assert asked(setting) == 0
+
+
+@pytest.mark.parametrize("call", ["settle", "anew"])
+def test_a_passing_fault_of_the_state_directory_is_waited_for_and_told_once(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    setting.shop.insert(0, 3)
+    setting.once(mirrors=())
+    faults, method = [OSError(28, "No space left on device")], getattr(Followed, call)
+
+    def failing(self: Followed, *arguments: Any, **named: Any) -> Any:
+        with monkeypatch.context() as patched:
+            if faults:
+                error = faults.pop()
+                patched.setattr("tailrace.engine.followed.write_state", lambda *_: _raise(error))
+            return method(self, *arguments, **named)
+
+    def _raise(error: OSError) -> None:
+        raise Transient("the disk is full", remedy="free some") from error
+
+    monkeypatch.setattr(Followed, call, failing)
+    setting.once()
+    assert faults == []
+    assert setting.mirrored() == setting.shop.rows()
+    assert asked(setting) == 1
+    assert [op for op, _ in setting.feed.ops].count("s") == 2
+
+
 def test_nothing_of_a_receivers_url_is_written_down(setting: Setting) -> None:
     hook = At("https://hooks.example.com/services/canary-in-a-path?sig=canary-in-a-query")
     setting.once(feeds=(Feed(frozenset({ORDERS}), hook, called="hook"),))
     assert "canary" not in (setting.directory / "state" / FILE).read_text()
 
 
-def test_a_bucket_at_another_endpoint_is_another_place() -> None:
+def test_a_bucket_at_another_endpoint_is_another_place(monkeypatch: pytest.MonkeyPatch) -> None:
     def place(options: dict[str, str]) -> str:
         return DeltaSink(DeltaConfig("s3://lake", storage_options=options)).place("orders")
 
@@ -292,6 +378,12 @@ def test_a_bucket_at_another_endpoint_is_another_place() -> None:
     assert here != place({"AWS_ENDPOINT_URL": "http://b.example.com", "AWS_SECRET_ACCESS_KEY": "canary"})
     assert here == place({"aws_endpoint_url": "http://a.example.com", "AWS_SECRET_ACCESS_KEY": "rotated"})
     assert "canary" not in here
+    # when nothing but a variable says which
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://a.example.com")
+    assert place({}) == here
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://b.example.com")
+    assert place({}) != here
+    assert DeltaSink(DeltaConfig("/lake")).place("orders") == "/lake/orders"
 
 
 def test_a_sink_that_is_only_called_otherwise_is_no_other_mirror(setting: Setting) -> None:

@@ -87,6 +87,7 @@ class BatchWriter:
         self._indexes = Indexes(spec, observer) if spec.indexes else None
         self._readers = Readers(spec.options.get("stateDir", ""))
         self._followed: Followed | None = None
+        self._told: dict[TableRef, str] = {}
         self._pool = ThreadPoolExecutor(PARALLEL_TABLES, thread_name_prefix="tailrace-mirror")
         self.hold_ups = HoldUps(spec.options.get("stateDir", ""))
         self._document_sinks = {"", *(name for index in spec.indexes for name in index.sinks)}
@@ -146,8 +147,8 @@ class BatchWriter:
     def _write(self, frame: DataFrame, number: int) -> None:
         begun = time.monotonic()
         found = received(frame.toArrow(), self._spec.name, self._changelog)
-        if self._followed is not None:
-            self._tell_requested(self._followed.settle(empty=found is None))
+        if (followed := self._followed) is not None:
+            self._tell_requested(self._patiently(lambda: followed.settle(empty=found is None), {""}))
         if found is None:
             if self._indexes is not None and self._indexes.asked:
                 self._indexes.rest(logged(self._spec.checkpoint), self._patiently)
@@ -161,8 +162,8 @@ class BatchWriter:
             told = replace(progress, snapshots={}, part=done) if done else progress
             total += self._piece(found, batches, told, steps, frame)
             del batches
-        if self._followed is not None:
-            self._followed.anew(found.anew)
+        if followed is not None:
+            self._patiently(lambda: followed.anew(found.anew), {""})
         self.batches += 1
         self.rows += total.rows
         self._observer.event(
@@ -313,8 +314,9 @@ class BatchWriter:
         return PlanStore(*open_filesystem(self._spec.options["stateDir"]))
 
     def _tell_requested(self, tables: Mapping[TableRef, str]) -> None:
-        for table, why in tables.items():
+        for table, why in tables.items() - self._told.items():
             self._observer.event("snapshot.requested", table=str(table), message=why)
+        self._told.update(tables)
 
     def _waiting(self, sink: str, message: str, seconds: float) -> None:
         self.hold_ups.waiting(sink, message)

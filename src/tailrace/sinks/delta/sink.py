@@ -7,6 +7,7 @@ recorded is skipped, what is older than the record is skipped, and a batch may c
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from urllib.parse import urlsplit
@@ -23,7 +24,7 @@ from tailrace.sinks.delta.client import Conflict, DeltaTarget
 from tailrace.sinks.delta.config import DeltaConfig
 from tailrace.sinks.delta.encode import lacking, merge_source, typed
 
-_TELLS_PLACE = ("endpoint", "endpoint_url", "account_name")
+_TELLS_PLACE = ("endpoint", "endpoint_url", "endpoint_url_s3", "account_name")
 
 
 class DeltaSink(TableSink):
@@ -37,12 +38,13 @@ class DeltaSink(TableSink):
 
     def place(self, target: str) -> str:
         uri = mask_url(self._target(target).uri)
-        # A bucket of the same name at another endpoint is another one.
-        where = {
-            name.lower(): value
-            for name, value in self._config.storage_options.items()
-            if name.lower().endswith(_TELLS_PLACE)
-        }
+        if "://" not in uri or uri.startswith("file:"):
+            return uri
+        # A bucket of the same name at another endpoint is another one. What no option says, the library
+        # takes from these variables.
+        said = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "AZURE_"))}
+        said = {name.lower(): value for name, value in {**said, **self._config.storage_options}.items()}
+        where = {name: value for name, value in said.items() if name.endswith(_TELLS_PLACE)}
         return " ".join([uri, *(f"{name}={mask_url(value)}" for name, value in sorted(where.items()))])
 
     def ensure(self, target: str, table: TableSchema) -> None:
