@@ -8,6 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from tailrace.demo.database import Database, connect
 
 Rows = dict[tuple[Any, ...], tuple[Any, ...]]
@@ -54,11 +56,13 @@ def _compare(source: Database, lake: Path, table: str) -> Difference:
 
 
 def _mirrored(path: Path, columns: list[str]) -> list[tuple[Any, ...]]:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, QueryBuilder
 
     if not (path / "_delta_log").is_dir():
         return []
-    read = DeltaTable(str(path)).to_pyarrow_table()
+    # Not `to_pyarrow_table`: its threads may still run when the interpreter ends, and then abort it.
+    asked = QueryBuilder().register("mirror", DeltaTable(str(path))).execute("SELECT * FROM mirror")
+    read = pa.table(asked.read_all())
     return list(zip(*(read[column].to_pylist() for column in columns), strict=True))
 
 
