@@ -309,10 +309,7 @@ def _figures(results: list[Result]) -> list[Figure]:
         if first not in sizes or first == last:
             first = sorted(sizes)[-2]
         ratio = weight(last) * _rate(sizes[last]) / (weight(first) * _rate(sizes[first]))
-        # A stream of few columns takes little more than its start: what is left without that says nothing.
-        telling = (group, contestant) != ("columns", STREAM)
-        what = f"{group}: {contestant}, {unit} at {last:,} against {first:,}"
-        figures.append(Figure(what, ratio, "×", compared=telling))
+        figures.append(Figure(f"{group}: {contestant}, {unit} at {last:,} against {first:,}", ratio, "×"))
         if group in ("rows", "tables", "transactions"):
             memory = _memory(sizes[last]) / _memory(sizes[first])
             what = f"{group}: {contestant}, memory at {last:,} against {first:,}"

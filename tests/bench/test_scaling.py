@@ -44,12 +44,6 @@ def test_wider_tables_are_compared_by_values() -> None:
     assert _figures(ten, hundred) == {f"columns: {BATCH}, values/s at 100 against 10": pytest.approx(1.0)}
 
 
-def test_a_stream_of_few_columns_is_mostly_its_start_and_no_measure_of_wider_ones() -> None:
-    for contestant, telling in ((BATCH, True), (scaling.STREAM, False)):
-        both = [_result("columns", contestant, size, seconds=1 + size / 10) for size in (10, 100)]
-        assert [figure.compared for figure in scaling._figures(both)] == [telling]
-
-
 def test_changes_are_compared_with_the_client_that_counts() -> None:
     both = [
         _result("transactions", name, 10, seconds=seconds) for name, seconds in ((COUNT, 5), (CHANGED, 3))
